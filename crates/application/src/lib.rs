@@ -30,8 +30,8 @@ mod warm;
 pub use conversations::{event_streams, events, export, pending, sync, webhooks};
 pub use git::{pull_requests, sandbox_git};
 pub use identity::{
-    administration, audit, authenticate, device_login, organizations, sign_in, single_sign_on,
-    single_user, users,
+    administration, audit, authenticate, automation_keys, device_login, organizations, sign_in,
+    single_sign_on, single_user, users,
 };
 pub use runtime::{background, idempotency, keyed_semaphore, master_key_rotation, tasks, trace};
 pub use sandboxes::{gateway, inspection};
@@ -53,6 +53,7 @@ pub use warm::WarmCounts;
 use crate::administration::AdministrationService;
 use crate::audit::AuditService;
 use crate::authenticate::{KeyAuthenticator, SandboxAuthenticator};
+use crate::automation_keys::AutomationKeys;
 use crate::background::{BackgroundLoops, ChangeFollower};
 use crate::conversations::ConversationService;
 use crate::conversations::stream_registry::StreamRegistry;
@@ -130,6 +131,8 @@ pub struct App {
     pub gateway: GatewayResolver,
     /// Changes users, roles and keys, with an audit entry for each change.
     pub administration: AdministrationService,
+    /// The keys of the automations service.
+    pub automation_keys: Arc<AutomationKeys>,
     /// Shared organizations, their members and invitations.
     pub organizations: OrganizationService,
     pub audit: AuditService,
@@ -323,6 +326,7 @@ impl App {
             secrets,
             gateway: GatewayResolver::new(ports, reporters),
             organizations,
+            automation_keys: Arc::new(AutomationKeys::new(ports)),
             administration: AdministrationService::new(ports, single_user, caches, reconciler),
             spending: SpendingService::new(ports, &policy, audit.clone()),
             audit,

@@ -20,6 +20,7 @@ use url::Url;
 
 pub use crate::sandboxes::SandboxTokenRefusal;
 use crate::sandboxes::{SandboxTokens, TokenKind, service_url};
+use crate::settings::Settings;
 use crate::{AppError, Policy, Ports};
 
 const MODELS: TokenKind = TokenKind {
@@ -136,6 +137,21 @@ impl ModelAccess {
         let placed = futures::future::try_join_all(placed).await?;
         let (profiles, notes): (_, Vec<_>) = placed.into_iter().unzip();
         Ok((profiles, notes.into_iter().flatten().collect()))
+    }
+
+    /// The models of a user as a run of an automation gets them, which starts its conversation itself: that of the settings,
+    /// and those of the profiles.
+    pub async fn for_run(
+        &self,
+        sandbox: &SandboxId,
+        settings: &Settings,
+    ) -> Result<(Option<LlmConfig>, Vec<LlmProfile>), AppError> {
+        let own = match settings.own_model() {
+            Some(llm) => Some(self.for_sandbox(sandbox, None, llm).await?.0),
+            None => None,
+        };
+        let profiles = self.profiles_for_sandbox(sandbox, settings.llm_profiles());
+        Ok((own, profiles.await?.0))
     }
 
     /// What a token opens, if its sandbox runs or starts. Costs at most one query.

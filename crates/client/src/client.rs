@@ -12,8 +12,8 @@ use url::Url;
 use crate::call::Call;
 use crate::error::{Error, Refusal};
 use crate::resources::{
-    Administration, Audit, Conversations, DeviceLogins, Events, Health, Keys, Organizations,
-    Sandboxes, Secrets, Settings, Specs, StartTasks, Users,
+    Administration, Audit, Automations, Conversations, DeviceLogins, Events, Health, Keys,
+    Organizations, Sandboxes, Secrets, Settings, Specs, StartTasks, Users,
 };
 use crate::transport::{Http, Reply, RootCertificates};
 
@@ -247,6 +247,8 @@ resources! {
     sandboxes: Sandboxes,
     /// Templates of sandboxes.
     specs: Specs,
+    /// The user's automations, and their runs.
+    automations: Automations,
     /// The user's settings.
     settings: Settings,
     /// The user's secrets.

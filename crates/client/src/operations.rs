@@ -1,5 +1,5 @@
 //! Every operation of the service that this client uses, as `config/openapi.json` names it, and those of device login
-//! (RFC 8628), which are not in the document.
+//! (RFC 8628) and of the automations service, which are not in the document.
 
 /// One operation.
 #[derive(Debug, PartialEq, Eq)]
@@ -103,6 +103,27 @@ operations! {
 
     AUDIT = "GET" "/api/v1/audit" ["actor" "action" "object" "outcome" "since" "until" "page_id" "limit"];
 }
+
+pub(crate) const AUTOMATIONS: Operation = Operation {
+    method: "GET",
+    path: "/api/automation/v1",
+    query: &["limit", "offset"],
+    repeatable: false,
+};
+
+pub(crate) const AUTOMATION_RUNS: Operation = Operation {
+    method: "GET",
+    path: "/api/automation/v1/{automation_id}/runs",
+    query: &["limit"],
+    repeatable: false,
+};
+
+pub(crate) const DISPATCH_AUTOMATION: Operation = Operation {
+    method: "POST",
+    path: "/api/automation/v1/{automation_id}/dispatch",
+    query: &[],
+    repeatable: false,
+};
 
 pub(crate) const BEGIN_DEVICE_LOGIN: Operation = Operation {
     method: "POST",

@@ -90,6 +90,17 @@ impl Addresses {
         }
     }
 
+    /// The same for a client that reaches the service at another URL, which has no path.
+    pub(crate) fn below(&self, base: &str) -> Self {
+        Self {
+            base: Some(base.to_owned()),
+            sandbox_base: Some(base.to_owned()),
+            sandbox_prefix: String::new(),
+            own_host: None,
+            ..self.clone()
+        }
+    }
+
     /// Whether a configured URL has this host name.
     pub(crate) fn has_host(&self, name: &str) -> bool {
         self.hosts.iter().any(|host| host == name)

@@ -75,6 +75,7 @@ extern crate self as http_api;
 mod access_recheck;
 mod addresses;
 mod audit;
+mod automations;
 mod body_writer;
 mod browser_session;
 mod connections;
@@ -112,6 +113,7 @@ use crate::openapi::RouteSurface;
 use crate::route_table::RouteSet;
 
 pub use addresses::AddressConfig;
+pub use automations::{AutomationsSite, AutomationsStatus};
 pub use connections::{ClientConnection, ConnectionLimits, Connections};
 pub use dto::configuration::web_client::WebClient;
 pub use gateway::{GatewayLimits, SharedGateway as Gateway};
@@ -185,18 +187,29 @@ fn init_surface(state: &HttpState, routes: impl RouteSet) {
 fn assemble(state: HttpState, routes: impl RouteSet) -> App<impl Surface> {
     init_surface(&state, routes);
     let mut app = App::new().configure(|config: &mut web::ServiceConfig| routes.register(config));
-    if state.listener == Listener::Public {
+    if matches!(state.listener, Listener::Public | Listener::Automations) {
         // One gateway per worker: its connections live on this thread. The callback and metrics listeners have none, so that
         // sandboxes do not reach each other through them.
         let gateway = gateway::Gateway::new(state.gateway.clone());
-        app = app
-            .app_data(web::Data::new(gateway))
-            .configure(routes::register_docs);
+        app = app.app_data(web::Data::new(gateway));
     }
-    if state.listener != Listener::Metrics && state.models.is_some() {
+    if state.listener == Listener::Public {
+        app = app.configure(routes::register_docs);
+    }
+    if let Some(site) = &state.automations {
+        app = app.app_data(automations::AutomationsGateway::new(site));
+        app = match state.listener {
+            Listener::Public => app.configure(routes::register_automations),
+            Listener::Callback => app.configure(routes::register_runs),
+            Listener::Automations => app.configure(routes::register_automation_keys),
+            Listener::Metrics => app,
+        };
+    }
+    let has_sandboxes = matches!(state.listener, Listener::Public | Listener::Callback);
+    if has_sandboxes && state.models.is_some() {
         app = app.configure(routes::register_models);
     }
-    if state.listener != Listener::Metrics && state.git.is_some() {
+    if has_sandboxes && state.git.is_some() {
         app = app.configure(routes::register_git);
     }
     app.app_data(web::Data::new(state))

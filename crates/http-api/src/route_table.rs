@@ -90,6 +90,7 @@ impl RouteSet for Listener {
             Self::Public => crate::routes::register(routes),
             Self::Callback => crate::routes::register_callback(routes),
             Self::Metrics => crate::routes::register_metrics(routes),
+            Self::Automations => crate::routes::register_for_automations(routes),
         }
     }
 }
@@ -110,7 +111,7 @@ mod tests {
         let listed = sorted(Listener::Public.operations());
         let document = Listener::Public.collect();
         assert_eq!(listed, sorted(openapi::operations(&document)));
-        for part in [Listener::Callback, Listener::Metrics] {
+        for part in [Listener::Callback, Listener::Metrics, Listener::Automations] {
             let part = part.operations();
             assert!(!part.is_empty() && part.len() < listed.len());
         }

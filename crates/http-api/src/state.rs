@@ -17,6 +17,7 @@ use tokio::sync::Semaphore;
 use url::Url;
 
 use crate::addresses::{AddressConfig, Addresses};
+use crate::automations::AutomationsSite;
 use crate::browser_session::BrowserSessions;
 use crate::dto::configuration::web_client::{LegacyWebClientDto, WebClient, WebClientDto};
 use crate::dto::timestamped::TimestampedJson;
@@ -111,6 +112,8 @@ pub struct HttpConfig {
     pub git: Option<broker::GitBroker>,
     /// The forward proxy of sandboxes, if they have one.
     pub egress: Option<Arc<broker::EgressProxy>>,
+    /// The automations service; `None` where there is none.
+    pub automations: Option<AutomationsSite>,
 }
 
 /// The web application, and where browsers reach it.
@@ -148,8 +151,9 @@ pub struct HttpPorts {
 pub struct HttpState {
     shared: Arc<SharedState>,
     /// One per listener, because each serves other routes.
-    surfaces: [Arc<OnceLock<RouteSurface>>; 3],
+    surfaces: [Arc<OnceLock<RouteSurface>>; 4],
     pub(crate) listener: Listener,
+    pub(crate) addresses: Arc<Addresses>,
 }
 
 /// The audience of a listener.
@@ -161,6 +165,8 @@ pub enum Listener {
     Callback,
     /// Monitoring, inside the operator's network: `/metrics` without a key, and `/alive`.
     Metrics,
+    /// The automations service: what it needs to start its runs, with its own keys.
+    Automations,
 }
 
 /// The cached settings responses of both APIs.
@@ -179,7 +185,6 @@ pub struct SharedState {
     pub(crate) is_open: bool,
     /// `None` where users do not sign in.
     pub(crate) browser_sessions: Option<BrowserSessions>,
-    pub(crate) addresses: Addresses,
     trusted_proxies: Vec<Network>,
     /// Whether the warning about an untrusted proxy was logged.
     has_warned_of_proxy: AtomicBool,
@@ -217,6 +222,7 @@ pub struct SharedState {
     pub(crate) models: Option<Arc<broker::ModelBroker>>,
     pub(crate) git: Option<broker::GitBroker>,
     pub(crate) egress: Option<Arc<broker::EgressProxy>>,
+    pub(crate) automations: Option<AutomationsSite>,
 }
 
 impl Deref for HttpState {
@@ -244,7 +250,6 @@ impl HttpState {
                 cors,
                 is_open: open,
                 browser_sessions,
-                addresses,
                 trusted_proxies: config.trusted_proxies.clone(),
                 has_warned_of_proxy: AtomicBool::new(false),
                 refusal_log: RefusalLog::default(),
@@ -272,10 +277,12 @@ impl HttpState {
                 models: config.models.clone(),
                 git: config.git.clone(),
                 egress: config.egress.clone(),
+                automations: config.automations.clone(),
                 ports,
             }),
             surfaces: Default::default(),
             listener: Listener::Public,
+            addresses: Arc::new(addresses),
         }
     }
 
@@ -294,7 +301,7 @@ impl HttpState {
     pub(crate) fn trusted_proxies(&self) -> &[Network] {
         match self.listener {
             Listener::Public => &self.shared.trusted_proxies,
-            Listener::Callback | Listener::Metrics => &[],
+            Listener::Callback | Listener::Metrics | Listener::Automations => &[],
         }
     }
 
@@ -333,6 +340,11 @@ impl HttpState {
 
     pub(crate) fn on_listener(mut self, listener: Listener) -> Self {
         self.listener = listener;
+        if listener == Listener::Automations
+            && let Some(site) = &self.automations
+        {
+            self.addresses = Arc::new(self.addresses.below(&site.internal_url));
+        }
         self
     }
 

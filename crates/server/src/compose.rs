@@ -1,5 +1,6 @@
 //! The composition root: the only file (with those in its folder) that names concrete adapters.
 
+mod automations;
 mod backends;
 pub(crate) mod egress;
 mod git;
@@ -27,7 +28,9 @@ use domain::error::{Classify as _, chain};
 use domain::id::{HostId, IdGenerator};
 use domain::sandbox::SandboxCaps;
 use git_hosting::HttpGitHosting;
-use http_api::{AddressConfig, HttpConfig, HttpPorts, HttpState, Readiness, ReadinessCheck};
+use http_api::{
+    AddressConfig, AutomationsSite, HttpConfig, HttpPorts, HttpState, Readiness, ReadinessCheck,
+};
 use keyring::{Argon2Passwords, RandomIds};
 use sandbox_docker::DockerProvider;
 #[cfg(test)]
@@ -48,6 +51,7 @@ use crate::listeners::callback::CallbackRoute;
 pub(crate) use store_sql::{SchemaStatus, SqlStore as Store, StoreInspection};
 
 pub(crate) use agent_client::probe;
+pub(crate) use automations::{Automations, open_automations};
 pub(crate) use backends::{
     OpenedBackend, choose_backend, open_backend, prepare, previous_backend, unnamed_host,
 };
@@ -133,7 +137,12 @@ pub(crate) fn service(
     store: &Arc<Store>,
     sandboxes: &OpenedBackend,
     tasks: BackgroundTasks,
-    (bound, route, disk): (SocketAddr, &CallbackRoute, &DiskSpace),
+    (bound, route, disk, automations): (
+        SocketAddr,
+        &CallbackRoute,
+        &DiskSpace,
+        Option<AutomationsSite>,
+    ),
 ) -> anyhow::Result<Service> {
     let is_forwarded = matches!(
         sandboxes.features.network,
@@ -174,6 +183,7 @@ pub(crate) fn service(
     http.models = models;
     http.git = Some(git);
     http.egress = proxy;
+    http.automations = automations;
     let http = HttpState::new(&http, http_ports);
     let pools = Arc::clone(store);
     http.set_pool_stats(Box::new(move || pools.pools()));
@@ -329,6 +339,7 @@ fn http_config(config: &Config, bound: SocketAddr, sandboxes: &BackendFeatures) 
         git: None,
         egress_policy: egress::describe(&config.egress),
         egress: None,
+        automations: None,
     }
 }
 

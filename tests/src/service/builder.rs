@@ -87,6 +87,8 @@ pub struct Builder {
     sandboxing: Sandboxing,
     agent: AgentServer,
     variables: BTreeMap<String, String>,
+    /// The parent of the service's directory.
+    pub(super) parent: PathBuf,
 }
 
 impl Builder {
@@ -95,7 +97,16 @@ impl Builder {
             sandboxing: Sandboxing::Process,
             agent: AgentServer::None,
             variables: BTreeMap::new(),
+            parent: std::env::temp_dir(),
         }
+    }
+
+    /// Puts the service's directory below this one. With the default, confined sandboxes share no `/tmp` with the service's
+    /// requests for files.
+    #[must_use]
+    pub fn below(mut self, parent: &str) -> Self {
+        self.parent = parent.into();
+        self
     }
 
     /// Sets how sandboxes run; the default is confined processes.

@@ -69,7 +69,7 @@ impl Service {
             .expect("the bound socket has no address");
         let dir = tempfile::Builder::new()
             .prefix("aw-")
-            .tempdir()
+            .tempdir_in(&builder.parent)
             .expect("cannot create a temporary directory");
         std::fs::create_dir(dir.path().join("home")).expect("cannot write to the directory");
         builder.fill_port(address.port());

@@ -84,6 +84,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "server",
         &[
             "domain",
+            "endpoint-guard",
             "application",
             "http-api",
             "store-sql",

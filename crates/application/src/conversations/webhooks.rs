@@ -7,7 +7,7 @@ use domain::agent::AgentConversation;
 use domain::agent::document::STREAMING_DELTA;
 use domain::clock::{Clock, Timestamp};
 use domain::conversation::{
-    Conversation, ConversationReport, ConversationReportRepository, ExecutionStatus,
+    Conversation, ConversationReport, ConversationReportRepository, ExecutionStatus, Trigger,
 };
 use domain::error::{Classify as _, ErrorClass};
 use domain::event::{AppendOutcome, Event, EventStore};
@@ -193,6 +193,7 @@ impl WebhookService {
 fn adopted_conversation(from: &Sandbox, id: ConversationId, now: Timestamp) -> Conversation {
     Conversation {
         title: Some(format!("Conversation {id}")),
+        trigger: from.automation_key.map(|_| Trigger::Automation),
         ..new_conversation_row(id, &from.owner, &from.id, now)
     }
 }

@@ -287,9 +287,11 @@ impl AdministrationService {
         purged
     }
 
-    /// A user's keys, oldest first.
+    /// A user's keys, oldest first, without those of the automations service.
     pub async fn keys(&self, user: &UserId) -> Result<Vec<ApiKey>, AppError> {
-        Ok(self.keys.list(Some(user)).await?)
+        let mut keys = self.keys.list(Some(user)).await?;
+        keys.retain(|key| !key.is_automation);
+        Ok(keys)
     }
 
     /// Creates a key for an existing user. Refused in open mode.
@@ -440,7 +442,8 @@ fn check_not_bootstrap_key(id: ApiKeyId) -> Result<(), AppError> {
 }
 
 pub(super) fn check_key_count(keys: &[ApiKey], max: usize, now: Timestamp) -> Result<(), AppError> {
-    let active = keys.iter().filter(|key| !key.is_expired(now)).count();
+    let counts = |key: &&ApiKey| !key.is_automation && !key.is_expired(now);
+    let active = keys.iter().filter(counts).count();
     if active >= max {
         return Err(AppError::conflict(format!(
             "The user has {active} keys already: revoke some first"

@@ -36,6 +36,8 @@ pub struct AuthenticatedUser {
     pub key: Option<ApiKeyId>,
     /// The session of the request.
     pub session: Option<SessionId>,
+    /// Whether the automations service acts for the user, by a key of its own.
+    pub is_automation: bool,
 }
 
 impl AsRef<Self> for AuthenticatedUser {
@@ -55,6 +57,7 @@ impl AuthenticatedUser {
             role: Role::User,
             key: None,
             session: None,
+            is_automation: false,
         }
     }
 
@@ -79,9 +82,11 @@ impl AuthenticatedUser {
     }
 
     /// `None` if the key is bound to an organization of which its user is no member any more.
-    fn from_key(known: &ApiKeyWithRole) -> Option<Self> {
+    pub(super) fn from_key(known: &ApiKeyWithRole) -> Option<Self> {
         let user = known.key.user.clone();
-        let bound_to = known.key.organization;
+        let is_automation = known.key.is_automation;
+        let personal = || is_automation.then(|| OrganizationId::personal(&user));
+        let bound_to = known.key.organization.or_else(personal);
         let is_shared = |id: &OrganizationId| *id != OrganizationId::personal(&user);
         if bound_to.as_ref().is_some_and(is_shared) && known.membership.is_none() {
             return None;
@@ -90,6 +95,7 @@ impl AuthenticatedUser {
             role: bound_to.map_or(known.role, |_| Role::User),
             bound_to,
             key: Some(known.key.id),
+            is_automation,
             ..Self::member(user, known.membership)
         })
     }

@@ -193,6 +193,7 @@ impl DeviceLoginService {
             name: Some(format!("device {}", login.code)),
             expires_in: Some(DEVICE_KEY_TTL),
             organization: None,
+            is_automation: false,
         };
         let issued = new_key(self.ids.as_ref(), now, &user, &options, &origin.actor);
         let key = issued.key.clone();

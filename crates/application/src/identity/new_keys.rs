@@ -16,6 +16,8 @@ pub struct KeyOptions {
     pub expires_in: Option<Duration>,
     /// The only organization in which the key acts. A rotation keeps that of the old key.
     pub organization: Option<OrganizationId>,
+    /// Whether the key is for the automations service.
+    pub is_automation: bool,
 }
 
 /// A new key and its text. The service stores only the hash and cannot show the text again.
@@ -45,6 +47,7 @@ pub fn new_key(
         name: options.name.clone(),
         organization: options.organization,
         made_by: Some(made_by.to_string()),
+        is_automation: options.is_automation,
     };
     IssuedKey {
         key,
@@ -65,6 +68,7 @@ pub fn successor_key(
         name: options.name.clone().or_else(|| old.name.clone()),
         expires_in: options.expires_in.or(as_before),
         organization: old.organization,
+        is_automation: old.is_automation,
     };
     new_key(ids, now, &old.user, &options, made_by)
 }

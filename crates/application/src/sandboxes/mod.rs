@@ -17,7 +17,7 @@ use domain::coordination::change::{ChangeFeed, StoreChange};
 use domain::coordination::idempotency::IdempotencyCheck;
 use domain::encryption::cipher::{Cipher, CipherError};
 use domain::error::{ErrorClass, StoreError, chain};
-use domain::id::{HostId, OwnerId, SandboxId, SpecId};
+use domain::id::{ApiKeyId, HostId, OwnerId, SandboxId, SpecId};
 use domain::page::{Page, PageRequest};
 use domain::sandbox::{
     DesiredState, HostSandboxRepository, Sandbox, SandboxBackend, SandboxCaps, SandboxRepository,
@@ -35,6 +35,7 @@ use session_key_cache::SessionKeyCache;
 pub use tokens::SandboxTokenRefusal;
 pub(crate) use tokens::{SandboxTokens, TokenKind, service_url};
 
+use crate::authenticate::AuthenticatedUser;
 use crate::idempotency::{IdempotencyService, IdempotentCall, IdempotentResult, earlier_response};
 use crate::identity::key_cache::KeyCache;
 use crate::policy::Policy;
@@ -185,6 +186,22 @@ impl SandboxService {
         Ok(self.sandboxes.find_many(scope, ids).await?)
     }
 
+    /// Refuses what a caller may not change: with a key of the automations service, a sandbox that it has not created.
+    pub async fn check_reachable(
+        &self,
+        caller: &AuthenticatedUser,
+        id: &SandboxId,
+    ) -> Result<(), AppError> {
+        if !caller.is_automation {
+            return Ok(());
+        }
+        let found = self.sandboxes.find(&caller.scope(), id).await?;
+        let is_own = found.is_some_and(|sandbox| sandbox.automation_key.is_some());
+        is_own
+            .then_some(())
+            .ok_or_else(|| AppError::not_found("Sandbox not found"))
+    }
+
     /// The session key, which the owner sees while the sandbox is RUNNING. A key that cannot be decrypted is logged and
     /// omitted, so that one damaged row does not fail the whole list.
     pub fn session_key<'a>(
@@ -206,14 +223,16 @@ impl SandboxService {
     /// Starts a sandbox of this spec (the default without one). The row is committed before this returns; the backend
     /// follows in the background.
     pub async fn start(&self, owner: &OwnerId, spec: Option<&str>) -> Result<Sandbox, AppError> {
-        self.start_once(owner, spec, None).await?.into_new()
+        self.start_once(owner, spec, None, None).await?.into_new()
     }
 
-    /// Starts like [`SandboxService::start`]; a repetition of an idempotent request starts nothing.
+    /// Starts like [`SandboxService::start`]; a repetition of an idempotent request starts nothing. `automation_key`: the
+    /// automations service requests it, by this key.
     pub async fn start_once(
         &self,
         owner: &OwnerId,
         spec: Option<&str>,
+        automation_key: Option<ApiKeyId>,
         idempotent_call: Option<&IdempotentCall<'_, Sandbox>>,
     ) -> Result<IdempotentResult<Sandbox>, AppError> {
         if let Some(idempotent_call) = idempotent_call
@@ -229,7 +248,8 @@ impl SandboxService {
             None => load_settings(&self.settings, owner).await,
         };
         let spec = choose_spec(&*self.specs, settings.as_ref(), spec).await?;
-        let (sandbox, claim) = self.claim_or_create_row(owner, spec.id).await?;
+        let (mut sandbox, claim) = self.claim_or_create_row(owner, spec.id).await?;
+        sandbox.automation_key = automation_key;
         let (sandboxes, caps) = (&self.sandboxes, &self.caps.get());
         let response = idempotent_call.map(|it| it.response(&self.idempotency, owner, &sandbox));
         let check = if let Some(response) = response {

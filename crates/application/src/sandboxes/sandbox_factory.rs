@@ -85,6 +85,7 @@ impl SandboxFactory {
             exposed_urls: Arc::default(),
             workspace: None,
             has_proxy: false,
+            automation_key: None,
             created_at: now,
             updated_at: now,
             paused_at: None,

@@ -33,6 +33,7 @@ async fn create_key_until(fixture: &Fixture, expires_at: Option<Timestamp>) -> &
         last_used_at: None,
         name: None,
         made_by: None,
+        is_automation: false,
         organization: None,
     };
     fixture.store.insert(&key).await.expect("it is new");
@@ -268,6 +269,7 @@ async fn the_configured_key_cannot_be_rotated_or_revoked() {
         last_used_at: None,
         name: None,
         made_by: None,
+        is_automation: false,
         organization: None,
     };
     fixture.store.insert(&configured).await.expect("it is new");

@@ -6,6 +6,7 @@
 )]
 
 mod administration;
+mod automation;
 mod conversation;
 mod document;
 mod event;
@@ -23,6 +24,7 @@ pub use administration::{
     AdministeredUser, ApiKey, AuditEntry, AuditFilter, KeyRotation, NewApiKey, NewKey, NewUser,
     UserChange,
 };
+pub use automation::{Automation, AutomationPage, AutomationRun, AutomationRunPage};
 pub use conversation::{
     Conversation, ConversationChange, ConversationFilter, ConversationWorkspace,
     LaunchedAgentProfile, Metrics, TokenUsage,

@@ -19,6 +19,7 @@ macro_rules! reads_by_id {
 }
 
 mod administration;
+mod automations;
 mod conversations;
 mod device_logins;
 mod events;
@@ -28,6 +29,7 @@ mod starts;
 mod users;
 
 pub use administration::{Administration, Audit, Keys};
+pub use automations::Automations;
 pub use conversations::Conversations;
 pub use device_logins::{DeviceCode, DeviceLogins};
 pub use events::Events;

@@ -40,7 +40,7 @@ pub use warm::{MAX_WARM_SANDBOXES_PER_HOST, WarmRepository, WarmSandbox, WarmSta
 
 use crate::clock::Timestamp;
 use crate::encryption::cipher::Sealed;
-use crate::id::{HostId, OwnerId, SandboxId, SpecId};
+use crate::id::{ApiKeyId, HostId, OwnerId, SandboxId, SpecId};
 use crate::user::identity::KeyHash;
 use crate::wire_enum::wire_enum;
 
@@ -123,6 +123,8 @@ pub struct Sandbox {
     pub workspace: Option<String>,
     /// Fact: whether its programs use the service's forward proxy ([`SandboxEndpoints::has_proxy`]).
     pub has_proxy: bool,
+    /// The key of the automations service that created it, for one run of an automation. `None`: a user did.
+    pub automation_key: Option<ApiKeyId>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
     /// Time of the last pause. The session key remains valid for a while after it, for late events.

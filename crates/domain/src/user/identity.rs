@@ -83,6 +83,9 @@ pub struct ApiKey {
     pub organization: Option<OrganizationId>,
     /// The creator, in the form of [`crate::audit::AuditActor`]. `None` for keys of versions that did not store it.
     pub made_by: Option<String>,
+    /// Whether the key is for the automations service, which acts with it for the user. Such a key opens only what that
+    /// service needs, and does not count as one of the user's own.
+    pub is_automation: bool,
 }
 
 /// Maximum length of a key's name, in characters.

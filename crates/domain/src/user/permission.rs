@@ -31,11 +31,13 @@ wire_enum! {
         ChangeRoleOfOwner = "change_user_role:owner",
         ChangeOrganizationName = "change_organization_name",
         DeleteOrganization = "delete_organization",
+        ViewAutomations = "view_automations",
+        ManageAutomations = "manage_automations",
     }
 }
 
 /// What each member may do.
-const OF_MEMBERS: [Permission; 7] = [
+const OF_MEMBERS: [Permission; 8] = [
     Permission::ManageSecrets,
     Permission::ManageMcp,
     Permission::ManageIntegrations,
@@ -43,11 +45,16 @@ const OF_MEMBERS: [Permission; 7] = [
     Permission::ManageApiKeys,
     Permission::ViewLlmSettings,
     Permission::ViewOrgSettings,
+    Permission::ViewAutomations,
 ];
 
 /// Who edits what belongs to the organization: model profiles, provider connections and agent profiles. Front ends allow that by
-/// `edit_org_settings`.
-const OF_EDITORS: [Permission; 2] = [Permission::EditLlmSettings, Permission::EditOrgSettings];
+/// `edit_org_settings`. A member changes their own automations, an editor those of all members.
+const OF_EDITORS: [Permission; 3] = [
+    Permission::EditLlmSettings,
+    Permission::EditOrgSettings,
+    Permission::ManageAutomations,
+];
 
 const OF_ADMINS: [Permission; 3] = [
     Permission::InviteUser,

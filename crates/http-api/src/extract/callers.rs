@@ -16,11 +16,13 @@ use domain::sandbox::Sandbox;
 use domain::user::identity::Role;
 use secrecy::{ExposeSecret, SecretString};
 
+use super::automation_routes::check_automation_route;
 use super::{KeyPurpose, key_attempts, received_at, state_of};
 use crate::audit::AuditContext;
 use crate::browser_session;
 use crate::decode::{ErrorFormat, FieldError, FieldErrors, Path};
 use crate::problem::Problem;
+use crate::state::Listener;
 
 /// The header with the key of a user or a sandbox. A constant text would be parsed for each request.
 pub(crate) static KEY_HEADER: HeaderName = HeaderName::from_static("x-session-api-key");
@@ -36,6 +38,10 @@ pub(crate) const MAX_KEY_BYTES: usize = 512;
 pub trait Authenticator: Send + Sync + 'static {
     /// The user with this API key. Without a key there is a user only in open mode.
     async fn user(&self, key: Option<&SecretString>) -> Result<Option<Actor>, Problem>;
+    /// The user for whom the automations service acts with this key.
+    async fn automation_user(&self, _key: &SecretString) -> Result<Option<Actor>, Problem> {
+        Ok(None)
+    }
     /// The user whose session has this token, where users sign in.
     async fn session(&self, _token: &SecretString) -> Result<Option<Actor>, Problem> {
         Ok(None)
@@ -62,6 +68,10 @@ impl Authenticator for App {
     async fn user(&self, key: Option<&SecretString>) -> Result<Option<Actor>, Problem> {
         let key = key.map(ExposeSecret::expose_secret);
         Ok(self.authenticate.user(key).await?)
+    }
+
+    async fn automation_user(&self, key: &SecretString) -> Result<Option<Actor>, Problem> {
+        Ok(self.automation_keys.user(key.expose_secret()).await?)
     }
 
     async fn session(&self, token: &SecretString) -> Result<Option<Actor>, Problem> {
@@ -154,8 +164,18 @@ pub(crate) async fn user_of(
 async fn unplaced_user_of(req: &HttpRequest, key: Option<&str>) -> Result<Option<Actor>, Problem> {
     let state = state_of(req)?;
     let key_secret = key.map(SecretString::from);
-    let found = state.ports.authenticator.user(key_secret.as_ref()).await?;
+    let authenticator = &state.ports.authenticator;
+    let found = match (state.listener, &key_secret) {
+        (Listener::Public | Listener::Metrics, key) => authenticator.user(key.as_ref()).await?,
+        (Listener::Callback | Listener::Automations, Some(key)) => {
+            authenticator.automation_user(key).await?
+        }
+        (Listener::Callback | Listener::Automations, None) => None,
+    };
     if let Some(actor) = &found {
+        if actor.is_automation {
+            check_automation_route(req)?;
+        }
         let sender = AuditActor::User(actor.user.clone());
         admit(req, key, sender, actor.key).await?;
     }

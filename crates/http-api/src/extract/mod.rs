@@ -4,6 +4,7 @@
 //! body. All parts then report into one list of errors, so that a client sees all of them. (Actix polls the extractors of a
 //! handler concurrently and answers with the first failure; a tuple of extractors could not keep that order.)
 
+mod automation_routes;
 mod body;
 mod callers;
 mod client;

@@ -322,8 +322,12 @@ fn early_response(context: &RequestContext, req: &ServiceRequest) -> Option<Http
     if addresses.is_elsewhere([context.host.as_deref(), host], req.path()) {
         return Some(Problem::not_found().error_response());
     }
-    // The metrics listener has no routes that a page could abuse, and scrapers use host names that only they know.
-    let is_open = context.state.is_open && context.state.listener != Listener::Metrics;
+    // The other listeners have no routes that a page could abuse, and their clients use host names that only they know.
+    let has_pages = matches!(
+        context.state.listener,
+        Listener::Public | Listener::Callback
+    );
+    let is_open = context.state.is_open && has_pages;
     if is_open && open_mode::is_refused(req.headers(), cors, addresses) {
         if !forwarding::may_forward(req) {
             context.state.refusal_log.warn(req.headers());

@@ -99,8 +99,8 @@ fn register_frequent(config: &mut impl RouteRegistry) {
     });
 }
 
-/// Registers the routes of the callback listener. None of them takes a user's key: in open mode, every sandbox would be a
-/// user.
+/// Registers the routes of the callback listener. None of them takes a user's key there: in open mode, every sandbox would be
+/// a user.
 pub(crate) fn register_callback(config: &mut impl RouteRegistry) {
     register!(config {
         service::health: alive;
@@ -108,6 +108,16 @@ pub(crate) fn register_callback(config: &mut impl RouteRegistry) {
         legacy::aliases: report_conversation, report_events;
         sandbox::secrets: list, reveal, provider_token;
         integration::mcp: ask;
+    });
+}
+
+/// Registers the routes of the listener for the automations service, which takes its keys only.
+pub(crate) fn register_for_automations(config: &mut impl RouteRegistry) {
+    register!(config {
+        service::health: alive;
+        account::users: me;
+        sandbox::lifecycle: batch, start, pause, resume, remove;
+        configuration::agent_profiles: list, load;
     });
 }
 
@@ -141,6 +151,23 @@ pub(crate) fn register_models(config: &mut web::ServiceConfig) {
 /// Registers the git calls of sandboxes. Their paths are those of the hosts, so they are not documented.
 pub(crate) fn register_git(config: &mut web::ServiceConfig) {
     config.service(sandbox::git::git_call);
+}
+
+/// Registers the paths of the automations service. They are those of an unmodified package, so they are not documented.
+pub(crate) fn register_automations(config: &mut web::ServiceConfig) {
+    config.service(integration::automations::forward);
+}
+
+/// Registers what runs of automations need on the callback listener, with keys of the automations service.
+pub(crate) fn register_runs(config: &mut web::ServiceConfig) {
+    config
+        .service(account::users::me)
+        .service(integration::automations::forward);
+}
+
+/// Registers the route by which the automations service gets keys.
+pub(crate) fn register_automation_keys(config: &mut web::ServiceConfig) {
+    config.service(integration::automations::issue_key);
 }
 
 /// Answers a request without a route: 405 with the methods of the path, the web application, or 404.

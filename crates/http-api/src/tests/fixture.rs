@@ -119,6 +119,7 @@ pub(super) fn config() -> HttpConfig {
         models: None,
         git: None,
         egress: None,
+        automations: None,
     }
 }
 

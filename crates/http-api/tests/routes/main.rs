@@ -2,6 +2,8 @@
 //! texts with their members in order, from recordings of the reference.
 
 #[cfg(test)]
+mod automations;
+#[cfg(test)]
 mod console;
 #[cfg(test)]
 mod conversation;

@@ -25,6 +25,7 @@ pub(crate) async fn add_keys(store: &MemoryStore, now: Timestamp, ids: &dyn IdGe
             last_used_at: None,
             name: None,
             made_by: None,
+            is_automation: false,
             organization: None,
         };
         ApiKeyRepository::insert(store, &key).await.unwrap();

@@ -94,6 +94,7 @@ async fn create(create: Create, store: &Store, now: Timestamp) -> anyhow::Result
     let role = create.role.unwrap_or(first_role);
     let options = KeyOptions {
         organization: None,
+        is_automation: false,
         name: create.name,
         expires_in: create.expires_in,
     };
@@ -124,6 +125,7 @@ async fn rotate(rotate: Rotate, store: &Store, now: Timestamp) -> anyhow::Result
     }
     let options = KeyOptions {
         organization: None,
+        is_automation: false,
         name: None,
         expires_in: rotate.expires_in,
     };
@@ -193,6 +195,7 @@ mod tests {
             last_used_at: None,
             name: Some("laptop".to_owned()),
             made_by: None,
+            is_automation: false,
             organization: None,
         };
         let table = table(&[key], at);

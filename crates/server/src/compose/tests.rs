@@ -47,7 +47,7 @@ async fn a_backend_is_a_crate_and_a_line() {
     assert_eq!(sandboxes.reason, "configured");
     let route = CallbackRoute::new(&config, sandboxes.features.network, config.http.bind);
     let tasks = BackgroundTasks::new(Handle::current());
-    let parts = (config.http.bind, &route, &DiskSpace::new(&config));
+    let parts = (config.http.bind, &route, &DiskSpace::new(&config), None);
     let (vault, _) = vault.unwrap();
     let service = service(
         &config,

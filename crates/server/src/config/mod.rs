@@ -15,6 +15,7 @@ use secrecy::ExposeSecret as _;
 pub(crate) use sections::auth::{
     AuthModeSetting, AuthSettings, FIRST_USER, SecretsSettings, first_user,
 };
+pub(crate) use sections::automations::AutomationsSettings;
 pub(crate) use sections::broker::BrokerSettings;
 pub(crate) use sections::egress::EgressSettings;
 pub(crate) use sections::git::GitSettings;
@@ -64,6 +65,7 @@ pub(crate) struct Config {
     pub(crate) telemetry: Option<telemetry::Config>,
     pub(crate) metrics: MetricsSettings,
     pub(crate) web: WebSettings,
+    pub(crate) automations: AutomationsSettings,
     pub(crate) web_client: http_api::WebClient,
     file: Option<PathBuf>,
     /// Hashes of the values, to find what a reload changes.
@@ -158,6 +160,7 @@ impl Config {
             telemetry: sections::telemetry::read(reader),
             metrics: MetricsSettings::read(reader, &http),
             web: WebSettings::read(reader),
+            automations: AutomationsSettings::read(reader),
             web_client: web_client::read(reader),
             file: None,
             fingerprints: ConfigFingerprints::of(layers),

@@ -166,6 +166,7 @@ async fn insert(
         last_used_at: None,
         name: Some("first key".to_owned()),
         made_by: Some(AuditActor::Service.to_string()),
+        is_automation: false,
         organization: None,
     };
     let change = AdminChange::CreateKey {

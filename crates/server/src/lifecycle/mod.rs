@@ -1,5 +1,6 @@
 //! The life of the service process: first key, start, reload and shutdown.
 
+pub(crate) mod automations;
 pub(crate) mod banner;
 pub(crate) mod bootstrap;
 pub(crate) mod first_link;

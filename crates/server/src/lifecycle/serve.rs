@@ -1,22 +1,24 @@
 //! Runs the service: start, wait for a signal, orderly shutdown.
 
 use std::fs::File;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::time::Duration;
 
 use application::audit::AuditService;
-use application::{BackgroundTasks, background};
+use application::{App, BackgroundTasks, background};
 use domain::error::chain;
 use domain::id::HostId;
-use http_api::Listener;
+use http_api::{HttpState, Listener};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use sandbox_provider::{Installation, SandboxNetworking};
 use tokio::runtime::Handle;
 
-use crate::compose::{self, EnvVariables, KeyFollower, OpenedBackend, Service};
-use crate::config::{AuthModeSetting, Config};
+use crate::compose::{self, Automations, EnvVariables, KeyFollower, OpenedBackend, Service};
+use crate::config::{AuthModeSetting, Config, HttpSettings};
 use crate::data_dir::DataDir;
 use crate::disk_space::DiskSpace;
+use crate::lifecycle::automations::AutomationsRunner;
 use crate::lifecycle::banner;
 use crate::lifecycle::bootstrap::first_key;
 use crate::lifecycle::first_link::first_link;
@@ -63,7 +65,10 @@ pub(crate) async fn serve(
     let sandboxes = open_backend(config, variables, &host, &data_dir).await?;
     let route = CallbackRoute::new(config, sandboxes.features.network, bound);
     warn_of_callbacks(config, &route, &sandboxes);
-    let (parts, spawner) = ((bound, &route, &disk), tasks.clone());
+    let parts = (config, variables, &host, &*vault.installation);
+    let automations = compose::open_automations(parts, &route).await?;
+    let site = automations.as_ref().map(|it| it.site.clone());
+    let (parts, spawner) = ((bound, &route, &disk, site), tasks.clone());
     let service = compose::service(config, host, vault, &store, &sandboxes, spawner, parts)?;
     disk.spawn(&store, &tasks);
     compose::spawn_web_app(config, &service.http, &tasks);
@@ -79,6 +84,7 @@ pub(crate) async fn serve(
     let manager = ServiceManager::of(variables);
     manager.ready();
     let mut reloader = ConfigReloader::new((config, variables, level), app.clone(), http.clone());
+    let automations = spawn_automations(&config.http, automations, surface.clone(), &tasks)?;
     let metrics = metrics_listener
         .map(|socket| spawn_http_server(&config.http, Listener::Metrics, socket, surface, &tasks));
     let listeners = RunningListeners {
@@ -91,7 +97,7 @@ pub(crate) async fn serve(
     let context = (&config.http, &manager);
     let stopped = serve_until_stopped(server, &listeners, &mut signals, context, &mut reloader);
     let result = stopped.await;
-    stop_background(&audit, &tasks).await;
+    stop_background(&audit, &tasks, automations).await;
     keys.withdraw().await;
     tracing::info!("stopped; sandboxes keep running");
     result
@@ -104,7 +110,14 @@ fn open_sockets(config: &Config) -> anyhow::Result<(TcpListener, Option<TcpListe
     Ok((public, metrics.transpose()?))
 }
 
-async fn stop_background(audit: &AuditService, tasks: &BackgroundTasks) {
+async fn stop_background(
+    audit: &AuditService,
+    tasks: &BackgroundTasks,
+    automations: Option<Arc<AutomationsRunner>>,
+) {
+    if let Some(automations) = automations {
+        automations.stop().await;
+    }
     if !audit.finish(AUDIT_GRACE).await {
         tracing::warn!(
             "the last entries of the audit log were not written within 2 s and are lost: see earlier errors of the store"
@@ -149,6 +162,27 @@ fn open_callbacks(
         (config.http.clone(), service.http),
         (service.app, tasks.clone()),
     )))
+}
+
+/// Opens the listener for the automations service, and runs that service from then on.
+fn spawn_automations(
+    http: &HttpSettings,
+    automations: Option<Automations>,
+    surface: (HttpState, App),
+    tasks: &BackgroundTasks,
+) -> anyhow::Result<Option<Arc<AutomationsRunner>>> {
+    let Some(automations) = automations else {
+        return Ok(None);
+    };
+    let kind = Listener::Automations;
+    // An address of this machine that the process cannot reach: its backend forwards connections.
+    let socket = listen(kind, (Ipv4Addr::LOCALHOST, 0).into())?;
+    // This is the only place that sets it.
+    let _ = automations.listener.set(socket.local_addr()?);
+    spawn_http_server(http, kind, socket, surface, tasks)?;
+    let runner = automations.runner;
+    tasks.spawn(Arc::clone(&runner).run());
+    Ok(Some(runner))
 }
 
 /// Opens the backend, and warns if this installation used another one before.

@@ -52,7 +52,7 @@ impl ConnectionPolicy {
                 let per_address = http.max_connections_per_address;
                 (http.max_connections, public, per_address)
             }
-            Listener::Callback => {
+            Listener::Callback | Listener::Automations => {
                 let per_sandbox = MAX_CONNECTIONS_PER_SANDBOX;
                 (MAX_CALLBACK_CONNECTIONS, callback, per_sandbox)
             }
@@ -60,12 +60,12 @@ impl ConnectionPolicy {
         };
         let keep_alive = match kind {
             Listener::Public | Listener::Metrics => KEEP_ALIVE_TIMEOUT,
-            Listener::Callback => CALLBACK_KEEP_ALIVE_TIMEOUT,
+            Listener::Callback | Listener::Automations => CALLBACK_KEEP_ALIVE_TIMEOUT,
         };
         let trusted = match kind {
             Listener::Public => http.trusted_proxies.clone(),
             // No trusted proxies there: a network configured for a proxy may also contain sandboxes.
-            Listener::Callback | Listener::Metrics => Vec::new(),
+            Listener::Callback | Listener::Metrics | Listener::Automations => Vec::new(),
         };
         if max > capacity {
             tracing::warn!(

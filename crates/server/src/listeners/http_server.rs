@@ -30,7 +30,9 @@ const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 /// Opens the listening socket of the public or the metrics listener.
 pub(crate) fn listen(kind: Listener, address: SocketAddr) -> anyhow::Result<TcpListener> {
     let (purpose, variable) = match kind {
-        Listener::Public | Listener::Callback => ("", "WORKSPACE_HTTP__BIND"),
+        Listener::Public | Listener::Callback | Listener::Automations => {
+            ("", "WORKSPACE_HTTP__BIND")
+        }
         Listener::Metrics => (" for /metrics", "WORKSPACE_METRICS__BIND"),
     };
     open(address).with_context(|| {
@@ -62,6 +64,7 @@ pub(crate) fn spawn_http_server(
     let purpose = match kind {
         Listener::Metrics => "metrics scrapes",
         Listener::Public | Listener::Callback => "reports of sandboxes",
+        Listener::Automations => "the automations service",
     };
     let (server, handle) = http_server(config, kind, listener, surface)?;
     tasks.spawn(async move {
@@ -89,7 +92,7 @@ pub(crate) fn http_server(
     let workers = match kind {
         Listener::Public => config.workers,
         // Callbacks and scrapes need little work.
-        Listener::Callback | Listener::Metrics => 1,
+        Listener::Callback | Listener::Metrics | Listener::Automations => 1,
     };
     http_api::prepare(kind, &state);
     let policy = ConnectionPolicy::new(config, kind);

@@ -126,6 +126,29 @@ pub(crate) struct Logs {
 }
 
 #[derive(Debug, Subcommand)]
+pub(crate) enum AutomationsCommand {
+    /// List the automations of the user's organization.
+    List {
+        /// Maximum number of items.
+        #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=100))]
+        limit: u16,
+    },
+    /// Run an automation now.
+    Run {
+        /// Id of the automation, from `automations list`.
+        id: String,
+    },
+    /// List the latest runs of an automation: how they ended, and their conversations.
+    Logs {
+        /// Id of the automation, from `automations list`.
+        id: String,
+        /// Maximum number of runs.
+        #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=100))]
+        limit: u16,
+    },
+}
+
+#[derive(Debug, Subcommand)]
 pub(crate) enum OrganizationsCommand {
     /// List the user's organizations, the personal one first.
     List,

@@ -4,6 +4,7 @@
 //! else to standard error.
 
 mod args;
+mod automations;
 mod connect;
 mod conversations;
 mod event_line;
@@ -21,8 +22,8 @@ use clap::Subcommand;
 
 use crate::compose::EnvVariables;
 use args::{
-    AtService, ConversationsCommand, LoginArgs, OrganizationsCommand, SandboxesCommand,
-    ServiceArgs, SpecsCommand,
+    AtService, AutomationsCommand, ConversationsCommand, LoginArgs, OrganizationsCommand,
+    SandboxesCommand, ServiceArgs, SpecsCommand,
 };
 use connect::Connection;
 use output::CommandOutput;
@@ -34,6 +35,8 @@ pub(crate) enum RemoteCommand {
     Conversations(AtService<ConversationsCommand>),
     /// List, pause and resume sandboxes of a running service, and read their logs, as one of its users.
     Sandboxes(AtService<SandboxesCommand>),
+    /// List automations of a running service, run them and see how their runs ended, as one of its users.
+    Automations(AtService<AutomationsCommand>),
     /// List the sandbox specs of a running service, the templates that sandboxes are created from.
     Specs(AtService<SpecsCommand>),
     /// List organizations of a running service and their members, invite and remove members, as one of its users.
@@ -50,6 +53,7 @@ impl RemoteCommand {
         match self {
             Self::Conversations(arguments) => Some(&arguments.service),
             Self::Sandboxes(arguments) => Some(&arguments.service),
+            Self::Automations(arguments) => Some(&arguments.service),
             Self::Specs(arguments) => Some(&arguments.service),
             Self::Organizations(arguments) => Some(&arguments.service),
             Self::Login(_) | Self::Logout => None,
@@ -80,6 +84,9 @@ pub(crate) fn run(
             }
             (RemoteCommand::Sandboxes(arguments), Some(connection)) => {
                 sandboxes::run(arguments.command, connection, &output).await
+            }
+            (RemoteCommand::Automations(arguments), Some(connection)) => {
+                automations::run(arguments.command, connection, &output).await
             }
             (RemoteCommand::Specs(arguments), Some(connection)) => {
                 sandboxes::specs(arguments.command, connection, &output).await

@@ -6,7 +6,7 @@ use domain::sandbox::{DesiredState, Sandbox, SandboxStatus, SandboxView};
 use domain::user::identity::KeyHash;
 use url::Url;
 
-use crate::schema::column_types::{ExposedUrlsCol, TextCol, TimestampCol};
+use crate::schema::column_types::{ExposedUrlsCol, TextCol, TimestampCol, UuidCol};
 use crate::schema::rows::same_fields;
 use crate::schema::sandboxes;
 
@@ -29,6 +29,7 @@ pub(crate) struct SandboxRow {
     exposed_urls: ExposedUrlsCol,
     workspace: Option<String>,
     has_proxy: bool,
+    automation_key: Option<UuidCol>,
     pub(crate) created_at: TimestampCol,
     updated_at: TimestampCol,
     paused_at: Option<TimestampCol>,
@@ -53,8 +54,8 @@ pub(crate) struct ViewRow {
 same_fields! {
     SandboxRow, Sandbox, [
         id, owner, spec_id, host, desired, status, status_detail, key_hash, session_key, secret_key,
-        callback_token_hash, agent_url, exposed_urls, workspace, has_proxy, created_at, updated_at,
-        paused_at,
+        callback_token_hash, agent_url, exposed_urls, workspace, has_proxy, automation_key, created_at,
+        updated_at, paused_at,
     ]
 }
 

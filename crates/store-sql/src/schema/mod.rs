@@ -67,6 +67,7 @@ tables! {
         name -> Nullable<Text>,
         made_by -> Nullable<Text>,
         organization_id -> Nullable<Id>,
+        is_automation -> Bool,
     }
 
     sessions (id) {
@@ -170,6 +171,7 @@ tables! {
         exposed_urls -> NormalizedJson,
         workspace -> Nullable<Text>,
         has_proxy -> Bool,
+        automation_key -> Nullable<Id>,
         created_at -> Instant,
         updated_at -> Instant,
         paused_at -> Nullable<Instant>,

@@ -33,12 +33,13 @@ struct ApiKeyRow {
     made_by: Option<String>,
     #[diesel(column_name = organization_id)]
     organization: Option<UuidCol>,
+    is_automation: bool,
 }
 
 same_fields! {
     ApiKeyRow, ApiKey, [
         id, user, hash, prefix, created_at, expires_at, last_used_at, name, made_by,
-        organization,
+        organization, is_automation,
     ]
 }
 

@@ -89,6 +89,7 @@ pub(crate) async fn fill(ports: &StorePorts) {
         last_used_at: None,
         name: None,
         made_by: None,
+        is_automation: false,
         organization: None,
     };
     ports.keys.insert(&key).await.unwrap();

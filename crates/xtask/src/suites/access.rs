@@ -17,7 +17,7 @@ pub(crate) enum Access {
 }
 
 /// All suites of `tests/tests`.
-pub(crate) const SUITES: [(&str, Access); 25] = [
+pub(crate) const SUITES: [(&str, Access); 26] = [
     (
         "architecture",
         Access::Direct("reads the sources; no service runs"),
@@ -25,6 +25,12 @@ pub(crate) const SUITES: [(&str, Access); 25] = [
     (
         "attack",
         Access::Direct("is about the service's own limits, which nginx would keep to itself"),
+    ),
+    (
+        "automations",
+        Access::Direct(
+            "signs bodies as senders of webhooks do, and compares the address with the service's own",
+        ),
     ),
     ("canaries", Access::Proxied),
     ("command_line", Access::Proxied),

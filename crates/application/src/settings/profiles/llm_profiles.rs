@@ -1,7 +1,7 @@
 //! Profiles as conversations use them.
 
-use domain::agent::LlmProfile;
 use domain::agent::spending::NanoUsd;
+use domain::agent::{LlmConfig, LlmProfile};
 use domain::id::OwnerId;
 
 use super::super::launch::{MissingSettings, language_model};
@@ -21,6 +21,11 @@ impl Settings {
         names
             .filter_map(|name| self.llm_profile(name)?.ok())
             .collect()
+    }
+
+    /// The model of the settings themselves; `None` if it cannot be called.
+    pub(crate) fn own_model(&self) -> Option<LlmConfig> {
+        language_model(self, None).ok()
     }
 
     /// The profile that the user chose for titles. A profile that no longer exists, or that the agent server does not get,

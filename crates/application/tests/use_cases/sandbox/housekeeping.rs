@@ -153,6 +153,7 @@ async fn the_name_of_a_deleted_user_is_free_after_the_grace() {
             last_used_at: None,
             name: None,
             made_by: None,
+            is_automation: false,
             organization: None,
         };
         fixture.store.insert(&key).await.expect("it is new");

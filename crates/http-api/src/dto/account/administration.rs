@@ -88,6 +88,7 @@ impl From<CreateKeyDto> for KeyOptions {
             name: body.name,
             expires_in: body.expires_in.map(seconds),
             organization: body.organization_id.or(body.org_id),
+            is_automation: false,
         }
     }
 }

@@ -73,6 +73,19 @@ pub(crate) struct MembershipDto {
     permissions: Vec<&'static str>,
 }
 
+impl MembershipDto {
+    pub(crate) fn user_id(&self) -> OrganizationId {
+        self.user_id
+    }
+
+    /// The same where there are no automations: front ends ask for them only with a permission.
+    pub(crate) fn without_automations(mut self) -> Self {
+        self.permissions
+            .retain(|name| !name.ends_with("_automations"));
+        self
+    }
+}
+
 fn permissions(actor: &Actor) -> Vec<&'static str> {
     let all = actor.permissions();
     all.into_iter().map(Permission::as_str).collect()

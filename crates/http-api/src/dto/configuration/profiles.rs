@@ -50,6 +50,16 @@ pub(crate) struct SavedProfilesDto {
     active: Option<String>,
 }
 
+impl SavedProfilesDto {
+    /// Replaces the endpoint and the key of a profile.
+    pub(crate) fn replace(&mut self, name: &str, base_url: Value, api_key: Value) {
+        if let Some(profile) = self.profiles.get_mut(name) {
+            profile["base_url"] = base_url;
+            profile["api_key"] = api_key;
+        }
+    }
+}
+
 /// A profile in a list.
 #[model(response = ProfileInfo, from(profile: &Profile, saved: &Profiles))]
 pub(crate) struct ProfileInfoDto {

@@ -7,6 +7,7 @@ use std::fmt;
 
 use actix_web::http::StatusCode;
 use application::settings::{SecretVisibility, Settings, V1Refusal};
+use domain::agent::{LlmConfig, LlmProfile};
 use domain::clock::Timestamp;
 use domain::id::UserId;
 use serde::Serialize;
@@ -14,6 +15,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use crate::decode::model;
+use crate::dto::account::organization::MembershipDto;
 use crate::dto::configuration::profiles::SavedProfilesDto;
 use crate::problem::Problem;
 
@@ -136,9 +138,15 @@ impl SettingsDto {
 pub(crate) struct UserDto {
     #[serde(flatten)]
     fields: SettingsFields,
-    id: UserId,
+    /// The login name; with a key of the automations service the UUID of the user.
+    id: String,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     llm: Option<LlmDto>,
+    /// The organization in which the automations service acts, only with a key of that service. Not documented: no other client
+    /// has such a key.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    #[schema(ignore)]
+    membership: Option<MembershipDto>,
 }
 
 /// The model with its key in plain text, only with `expose_secrets`. The SDK's cloud workspace reads it here.
@@ -166,7 +174,7 @@ impl fmt::Debug for LlmDto {
 
 impl UserDto {
     /// Converts settings, with this visibility of secrets.
-    pub(crate) fn of(id: UserId, s: &Settings, reveal: SecretVisibility, now: Timestamp) -> Self {
+    pub(crate) fn of(id: &UserId, s: &Settings, reveal: SecretVisibility, now: Timestamp) -> Self {
         let fields = SettingsFields::of(s, reveal, now);
         let field = |name: &str| fields.agent_settings["llm"][name].clone();
         let llm = (reveal == SecretVisibility::Clear).then(|| LlmDto {
@@ -174,7 +182,41 @@ impl UserDto {
             llm_api_key: field("api_key"),
             llm_base_url: field("base_url"),
         });
-        Self { fields, id, llm }
+        Self {
+            fields,
+            id: id.to_string(),
+            llm,
+            membership: None,
+        }
+    }
+
+    /// The same with models in the form in which a sandbox calls them: the one of the settings, and those of profiles.
+    pub(crate) fn with_models(
+        mut self,
+        (own, profiles): &(Option<LlmConfig>, Vec<LlmProfile>),
+    ) -> Self {
+        let key_of = |llm: &LlmConfig| SecretVisibility::Clear.show(llm.api_key.as_ref());
+        self.llm = own.as_ref().map(|llm| LlmDto {
+            llm_model: llm.model.clone().into(),
+            llm_api_key: key_of(llm),
+            llm_base_url: llm.base_url.clone().into(),
+        });
+        for LlmProfile { name, llm } in profiles {
+            let base_url = Value::from(llm.base_url.clone());
+            self.fields
+                .llm_profiles
+                .replace(name, base_url, key_of(llm));
+        }
+        self
+    }
+
+    /// The same in the form that the automations service reads.
+    pub(crate) fn for_automations(self, membership: MembershipDto) -> Self {
+        Self {
+            id: membership.user_id().to_string(),
+            membership: Some(membership),
+            ..self
+        }
     }
 }
 

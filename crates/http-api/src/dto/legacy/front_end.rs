@@ -18,15 +18,17 @@ pub(crate) struct CurrentKeyDto {
 /// Whether automations are available.
 #[model(response = AutomationHealth)]
 pub(crate) struct AutomationHealthDto {
-    /// Always `error`: the service has no automations.
+    /// `ok`, or `error` if there are no automations.
     status: &'static str,
-    /// What front ends show.
-    message: &'static str,
+    /// What front ends show if there are none.
+    message: String,
 }
 
 impl AutomationHealthDto {
-    pub(crate) const UNAVAILABLE: Self = Self {
-        status: "error",
-        message: "This service has no automations.",
-    };
+    pub(crate) fn unavailable(reason: &str) -> Self {
+        Self {
+            status: "error",
+            message: reason.to_owned(),
+        }
+    }
 }

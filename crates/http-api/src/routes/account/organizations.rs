@@ -11,8 +11,8 @@ use crate::dto::account::organization::{
     MembershipDto, NewOrganizationDto, OrganizationDto, OrganizationUpdateDto, OrganizationsDto,
 };
 use crate::extract::{
-    Actor, Admin, ApiCall, Application, AuditOrigin, Body, Caller, named_organization, state_of,
-    unplaced_actor,
+    Actor, Admin, ApiCall, Application, AuditOrigin, Body, Caller, State, named_organization,
+    state_of, unplaced_actor,
 };
 use crate::problem::Problem;
 
@@ -148,9 +148,14 @@ pub(crate) async fn remove(
 #[utoipa::path(tag = "Organizations", responses((status = 200, body = MembershipDto)))]
 #[get("/api/organizations/{organization_id}/me")]
 pub(crate) async fn me(
+    state: State,
     ApiCall(member, ()): ApiCall<OrganizationMember, ()>,
 ) -> web::Json<MembershipDto> {
-    web::Json(MembershipDto::from(&member.actor))
+    let membership = MembershipDto::from(&member.actor);
+    web::Json(match state.automations {
+        Some(_) => membership,
+        None => membership.without_automations(),
+    })
 }
 
 /// Sets the organization in which the caller's sessions act when a request names none.

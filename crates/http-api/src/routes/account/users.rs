@@ -9,10 +9,11 @@ use serde_json::Value;
 
 use crate::decode::{Decode, FieldErrors, Path, model};
 use crate::dto::account::access::AccessDto;
+use crate::dto::account::organization::MembershipDto;
 use crate::dto::configuration::settings::UserDto;
 use crate::extract::{
-    Actor, ApiCall, Application, Caller, Query, SandboxCaller, State, UserOrSandbox, bearer_of,
-    require_active, state_of, user_of,
+    Actor, ApiCall, Application, Caller, Query, SandboxCaller, State, bearer_of, require_active,
+    state_of, user_of,
 };
 use crate::problem::Problem;
 
@@ -20,35 +21,46 @@ const EXPOSE_SECRETS_PARAM: &str = "expose_secrets";
 
 /// The caller of `/users/me`. Only sandboxes may read secrets in plain text, and only users everything else. A sandbox's
 /// key therefore gives access only to what its agent needs, and a user's key never reveals a secret.
-struct MeCaller(UserOrSandbox);
+enum MeCaller {
+    User(Actor),
+    Sandbox(Box<Sandbox>),
+    /// A sandbox of a run, with a key of the automations service.
+    Run(Box<Sandbox>),
+}
 
 impl Caller for MeCaller {
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         if wants_secrets(req.query_string()) {
             let sandbox = SandboxCaller::identify(req).await?;
             require_active(&sandbox.0)?;
-            if state_of(req)?.models.is_some() {
-                require_owner(req, &sandbox.0).await?;
+            let owner = owner_of(req, &sandbox.0).await?;
+            let sandbox = Box::new(sandbox.0);
+            match owner {
+                Some(owner) if owner.is_automation => Ok(Self::Run(sandbox)),
+                None if state_of(req)?.models.is_some() => Err(owner_required()),
+                _ => Ok(Self::Sandbox(sandbox)),
             }
-            Ok(Self(UserOrSandbox::Sandbox(Box::new(sandbox.0))))
         } else {
-            let actor = Actor::identify(req).await?;
-            Ok(Self(UserOrSandbox::User(actor)))
+            Actor::identify(req).await.map(Self::User)
         }
     }
 }
 
-/// Refuses a request without a key of the sandbox's owner. Where the keys of models stay outside of sandboxes, the session
-/// key alone must not fetch them.
-async fn require_owner(req: &HttpRequest, sandbox: &Sandbox) -> Result<(), Problem> {
+/// The owner of the sandbox, if the request has a key of theirs as well. Where the keys of models stay outside of sandboxes,
+/// the session key alone must not fetch them.
+async fn owner_of(req: &HttpRequest, sandbox: &Sandbox) -> Result<Option<Actor>, Problem> {
     let key = bearer_of(req);
-    let found = user_of(req, key.as_ref().map(ExposeSecret::expose_secret)).await?;
-    if found.is_some_and(|actor| actor.user == sandbox.owner.user()) {
-        return Ok(());
-    }
+    let Some(key) = &key else {
+        return Ok(None);
+    };
+    let found = user_of(req, Some(key.expose_secret())).await?;
+    Ok(found.filter(|actor| actor.user == sandbox.owner.user()))
+}
+
+fn owner_required() -> Problem {
     let refusal =
         "expose_secrets also requires an API key of the sandbox's owner, as a bearer token";
-    Err(Problem::new(StatusCode::UNAUTHORIZED, refusal))
+    Problem::new(StatusCode::UNAUTHORIZED, refusal)
 }
 
 /// Whether secrets are requested. A value that is not a boolean counts as false, and is refused after authentication.
@@ -70,33 +82,40 @@ struct MeOptions {
 }
 
 /// Loads the caller and their settings; defaults if nothing is stored. Secrets are masked. With `expose_secrets` and the key
-/// of the user's own sandbox, while it runs or starts, they are in plain text, without those of a shared organization. That
-/// also requires the user's API key as a bearer token, unless sandboxes have the keys of models themselves
+/// of the user's own sandbox, while it runs or starts, they are in plain text, without those of a shared organization. A run of
+/// an automation gets its models only, with tokens in place of their keys where the service calls models. That also requires the user's API key as a bearer token, unless sandboxes have the keys of models themselves
 /// (`broker.models = false`).
 #[utoipa::path(tag = "Users", params(MeOptions), responses((status = 200, body = UserDto)))]
 #[get("/api/v1/users/me")]
 pub(crate) async fn me(
     app: Application,
     state: State,
-    ApiCall(MeCaller(caller), Query(_options)): ApiCall<MeCaller, Query<MeOptions>>,
+    ApiCall(caller, Query(_options)): ApiCall<MeCaller, Query<MeOptions>>,
 ) -> Result<web::Json<UserDto>, Problem> {
-    let (owner, reveal, settings) = match caller {
-        UserOrSandbox::User(actor) => {
-            let settings = app.settings.load(&actor.owner).await?;
-            let settings = settings.unwrap_or_default();
-            (actor.owner, SecretVisibility::Masked, settings)
+    let now = state.ports.clock.now();
+    let user = match caller {
+        MeCaller::User(actor) => {
+            let settings = app.settings.load(&actor.owner).await?.unwrap_or_default();
+            let user = UserDto::of(&actor.user, &settings, SecretVisibility::Masked, now);
+            if actor.is_automation {
+                user.for_automations(MembershipDto::from(&actor))
+            } else {
+                user
+            }
         }
-        UserOrSandbox::Sandbox(sandbox) => {
+        MeCaller::Sandbox(sandbox) => {
             let settings = app.settings.load_for_sandbox(&sandbox.owner).await?;
-            (sandbox.owner, SecretVisibility::Clear, settings)
+            let user = sandbox.owner.user();
+            UserDto::of(&user, &settings, SecretVisibility::Clear, now)
+        }
+        MeCaller::Run(sandbox) => {
+            let settings = app.settings.load_for_sandbox(&sandbox.owner).await?;
+            let models = app.models.for_run(&sandbox.id, &settings).await?;
+            let user = sandbox.owner.user();
+            UserDto::of(&user, &settings, SecretVisibility::Masked, now).with_models(&models)
         }
     };
-    Ok(web::Json(UserDto::of(
-        owner.user(),
-        &settings,
-        reveal,
-        state.ports.clock.now(),
-    )))
+    Ok(web::Json(user))
 }
 
 /// Loads the caller's identity and role.

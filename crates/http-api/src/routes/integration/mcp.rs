@@ -29,7 +29,9 @@ impl Caller for McpCaller {
         let caller = match state_of(req)?.listener {
             // The callback listener accepts only sandboxes' keys.
             Listener::Callback => UserOrSandbox::Sandbox(Box::new(callback_sandbox(req).await?)),
-            Listener::Public | Listener::Metrics => UserOrSandbox::by_callback(req).await?,
+            Listener::Public | Listener::Metrics | Listener::Automations => {
+                UserOrSandbox::by_callback(req).await?
+            }
         };
         match caller {
             UserOrSandbox::User(actor) => Ok(Self(actor.owner, None)),

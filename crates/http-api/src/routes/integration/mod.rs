@@ -1,4 +1,5 @@
-//! Git providers and the MCP server.
+//! Git providers, the MCP server and the automations service.
 
+pub(super) mod automations;
 pub(super) mod git;
 pub(super) mod mcp;

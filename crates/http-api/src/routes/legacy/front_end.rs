@@ -1,10 +1,12 @@
 //! Routes that the web front end of the 1.20 line requests from a hosted service before it works with it.
 
-use actix_web::{HttpResponse, get, post, web};
+use actix_web::{HttpRequest, HttpResponse, get, post, web};
 
 use crate::audit::Unaudited;
 use crate::dto::legacy::front_end::{AutomationHealthDto, CurrentKeyDto};
 use crate::extract::{Actor, ApiCall, DiscardedBody};
+use crate::problem::Problem;
+use crate::routes::integration::automations;
 
 /// Loads the key of the request. Front ends check their connection with it.
 #[utoipa::path(tag = "Users", responses((status = 200, body = CurrentKeyDto)))]
@@ -30,11 +32,12 @@ pub(crate) async fn analytics_events(
     HttpResponse::NoContent().finish()
 }
 
-/// Says that there are no automations, so that front ends do not ask for them.
+/// Says whether there are automations, so that front ends ask for them only then.
 #[utoipa::path(tag = "Config", responses((status = 200, body = AutomationHealthDto)))]
 #[get("/api/automation/health")]
 pub(crate) async fn automation_health(
+    req: HttpRequest,
     ApiCall(_actor, ()): ApiCall<Actor, ()>,
-) -> web::Json<AutomationHealthDto> {
-    web::Json(AutomationHealthDto::UNAVAILABLE)
+) -> Result<HttpResponse, Problem> {
+    automations::health(&req).await
 }

@@ -4,6 +4,7 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, delete, get, post, web};
 use domain::id::SandboxId;
 use domain::sandbox::Sandbox;
+use serde_json::json;
 
 use crate::audit::CreatedResource;
 use crate::decode::{FieldError, Path};
@@ -47,11 +48,9 @@ pub(crate) async fn batch(
         .map(|text| SandboxId::parse(text).ok())
         .collect();
     let known: Vec<_> = ids.iter().flatten().cloned().collect();
-    let mut found = app
-        .sandboxes
-        .find_many(&actor.scope(), &known)
-        .await?
-        .into_iter();
+    let found = app.sandboxes.find_many(&actor.scope(), &known).await?;
+    let is_visible = |it: &Sandbox| !actor.is_automation || it.automation_key.is_some();
+    let mut found = found.into_iter().map(|it| it.filter(is_visible));
     let sandboxes = ids
         .into_iter()
         .map(|id| id.and_then(|_| found.next().flatten()));
@@ -82,9 +81,26 @@ pub(crate) async fn start(
     let render = |sandbox: &Sandbox| idempotency::to_json(&shown(sandbox.clone()));
     let asked = spec.unwrap_or_default().as_bytes();
     let call = key.map(|key| repeatable(key, "sandbox", asked, &render));
-    let answer = app.sandboxes.start_once(user, spec, call.as_ref()).await?;
+    let automation_key = actor.key.filter(|_| actor.is_automation);
+    let started = app
+        .sandboxes
+        .start_once(user, spec, automation_key, call.as_ref());
+    let answer = started.await.map_err(|error| match automation_key {
+        Some(_) => limit_of_run(error.into()),
+        None => error.into(),
+    })?;
     let created = CreatedResource::of(&answer, |sandbox| format!("sandbox:{}", sandbox.id));
     Ok(respond(StatusCode::OK, answer, created, shown))
+}
+
+/// A refusal in the form in which the automations service recognises a cap: it then skips the run.
+fn limit_of_run(problem: Problem) -> Problem {
+    if problem.status() != StatusCode::TOO_MANY_REQUESTS {
+        return problem;
+    }
+    let message = problem.body()["detail"].clone();
+    let detail = json!({"error": "CONCURRENCY_LIMIT_REACHED", "message": message});
+    Problem::with_body(problem.status(), json!({"detail": detail}))
 }
 
 /// Pauses a sandbox: interrupts its processes and frees its memory. The workspace stays.
@@ -99,6 +115,7 @@ pub(crate) async fn pause(
     app: Application,
     ApiCall(actor, PathParam(id)): ApiCall<Actor, PathParam<SandboxId>>,
 ) -> Result<web::Json<Success>, Problem> {
+    app.sandboxes.check_reachable(&actor, &id).await?;
     app.sandboxes.pause(&actor.scope(), &id).await?;
     Ok(web::Json(Success::DONE))
 }
@@ -113,6 +130,7 @@ pub(crate) async fn resume(
     app: Application,
     ApiCall(actor, PathParam(id)): ApiCall<Actor, PathParam<SandboxId>>,
 ) -> Result<web::Json<Success>, Problem> {
+    app.sandboxes.check_reachable(&actor, &id).await?;
     app.sandboxes.resume(&actor.scope(), &id).await?;
     Ok(web::Json(Success::DONE))
 }
@@ -134,6 +152,7 @@ pub(crate) async fn remove(
             fault,
         ));
     }
+    app.sandboxes.check_reachable(&actor, &id).await?;
     app.sandboxes.delete(&actor.scope(), &id).await?;
     Ok(web::Json(Success::DONE))
 }

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use crate::fixture::{ADA, BOB, TestResponse, UNKNOWN, World};
 
 /// An agent server that echoes requests.
-pub(super) struct FakeAgentServer {
-    at: SocketAddr,
+pub(crate) struct FakeAgentServer {
+    pub(crate) at: SocketAddr,
     handle: ServerHandle,
 }
 
@@ -51,7 +51,7 @@ async fn begin() -> HttpResponse {
 }
 
 impl FakeAgentServer {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let server = HttpServer::new(|| {
             App::new()
                 .route("/{path:.*}/endless", web::get().to(begin))

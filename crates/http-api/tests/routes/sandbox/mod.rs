@@ -3,7 +3,7 @@
 mod callback_tokens;
 mod catalogue;
 mod cloud_proxy;
-mod forwarding;
+pub(crate) mod forwarding;
 mod git;
 mod model_spending;
 mod models;

@@ -1,14 +1,14 @@
 //! Conformance tests of `SandboxRepository`.
 
 use domain::error::StoreError;
-use domain::id::HostId;
+use domain::id::{ApiKeyId, HostId};
 use domain::sandbox::{DesiredState, Sandbox, SandboxStatus, SandboxView};
 use domain::user::identity::KeyHash;
 use domain::user::scope::Scope;
 
 use crate::fixtures::{
     AMPLE_CAPS, after, at, conversation, endpoints, foreign_tokens, host, page, read_all_pages,
-    sandbox, sandbox_id, scope, user,
+    sandbox, sandbox_id, scope, user, uuid,
 };
 use crate::{StorePorts, assert_is};
 
@@ -29,6 +29,7 @@ pub async fn every_field_is_stored(ports: &StorePorts) {
         exposed_urls: endpoints.exposed_urls.into(),
         workspace: Some(endpoints.workspace),
         has_proxy: endpoints.has_proxy,
+        automation_key: Some(ApiKeyId::new(uuid(3))),
         updated_at: at(2),
         paused_at: Some(at(1)),
         callback_token_hash: Some(KeyHash::of("callback token")),

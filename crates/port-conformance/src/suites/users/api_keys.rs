@@ -19,6 +19,7 @@ fn key(n: u64, owner: &str) -> ApiKey {
         name: None,
         made_by: None,
         organization: None,
+        is_automation: false,
     }
 }
 
@@ -30,6 +31,7 @@ pub async fn a_key_is_found_by_its_hash(ports: &StorePorts) {
         name: Some("laptop – é".to_owned()),
         made_by: Some("user:alice".to_owned()),
         organization: None,
+        is_automation: true,
         ..key(1, "alice")
     };
     ports.keys.insert(&stored).await.unwrap();

@@ -18,6 +18,7 @@ pub(crate) fn key(n: u64, owner: &str, when: i64) -> ApiKey {
         last_used_at: None,
         name: None,
         made_by: None,
+        is_automation: false,
         organization: None,
     }
 }

@@ -1,6 +1,7 @@
 //! The sections of the configuration: one struct each, with what it reads.
 
 pub(super) mod auth;
+pub(super) mod automations;
 pub(super) mod broker;
 pub(super) mod egress;
 pub(super) mod git;

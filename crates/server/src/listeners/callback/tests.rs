@@ -188,7 +188,7 @@ impl CallbackFixture {
         let sandboxes = compose::open_backend(&config, &installation, None).await;
         let route = CallbackRoute::new(&config, network(&config, true), config.http.bind);
         let disk = DiskSpace::new(&config);
-        let parts = (config.http.bind, &route, &disk);
+        let parts = (config.http.bind, &route, &disk, None);
         let sandboxes = sandboxes.unwrap();
         let service = compose::service(
             &config,

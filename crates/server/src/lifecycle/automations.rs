@@ -1,0 +1,164 @@
+//! Runs the automations service: starts it on first use, and again after its end.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use domain::error::chain;
+use domain::sandbox::{
+    BackendState, PrepareProgress, SandboxBackend, SandboxError, SandboxLaunch, SandboxLifecycle,
+};
+use endpoint_guard::EndpointGuard;
+use futures::StreamExt as _;
+use http_api::AutomationsStatus;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, timeout};
+use url::Url;
+
+const MIN_RESTART_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_RESTART_BACKOFF: Duration = Duration::from_secs(5 * 60);
+/// A process that has run this long starts again at once after its end.
+const STABLE_AFTER: Duration = Duration::from_secs(10 * 60);
+/// Longest time from its start to its first answer. The first start creates the database.
+const BOOT_TIMEOUT: Duration = Duration::from_secs(120);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+const PROBE_INTERVAL: Duration = Duration::from_millis(200);
+/// Interval of checks that the process exists, in case its end was not reported.
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
+
+pub(crate) const STARTING: &str =
+    "The automations service is starting. Its first start installs it, which takes some minutes.";
+
+/// The automations service, which runs while [`AutomationsRunner::run`] does.
+pub(crate) struct AutomationsRunner {
+    pub(crate) backend: Arc<dyn SandboxBackend>,
+    pub(crate) lifecycle: Arc<dyn SandboxLifecycle>,
+    pub(crate) guard: Arc<dyn EndpointGuard>,
+    pub(crate) launch: SandboxLaunch,
+    pub(crate) status: watch::Sender<AutomationsStatus>,
+    /// Notified when a user asks for automations.
+    pub(crate) wanted: Arc<Notify>,
+    /// Set before the process is stopped, so that it is not started again.
+    pub(crate) is_stopping: AtomicBool,
+    /// Whether it was used before. Then it starts with the service, because automations may be due.
+    pub(crate) is_in_use: bool,
+}
+
+impl AutomationsRunner {
+    /// Runs until [`AutomationsRunner::stop`].
+    pub(crate) async fn run(self: Arc<Self>) {
+        if !self.is_in_use {
+            self.wanted.notified().await;
+        }
+        let mut backoff = MIN_RESTART_BACKOFF;
+        loop {
+            let started_at = Instant::now();
+            if self.is_stopping.load(Ordering::SeqCst) {
+                return;
+            }
+            let cause = match self.start().await {
+                Ok(url) => {
+                    tracing::info!("the automations service answers");
+                    self.status.send_replace(AutomationsStatus::Running(url));
+                    self.wait_until_ended().await
+                }
+                Err(error) => chain(&error),
+            };
+            if started_at.elapsed() >= STABLE_AFTER {
+                backoff = MIN_RESTART_BACKOFF;
+            }
+            tracing::warn!(
+                cause,
+                "the automations service does not run; starting it again in {} s",
+                backoff.as_secs()
+            );
+            let text = "The automations service has failed and starts again soon; its log is in the service's data directory.";
+            self.status
+                .send_replace(AutomationsStatus::Unavailable(text.to_owned()));
+            sleep(backoff).await;
+            backoff = (backoff * 2).min(MAX_RESTART_BACKOFF);
+        }
+    }
+
+    /// Ends the process. What it has begun continues with its next start.
+    pub(crate) async fn stop(&self) {
+        self.is_stopping.store(true, Ordering::SeqCst);
+        let stopped = timeout(STOP_TIMEOUT, self.lifecycle.stop(&self.launch.id)).await;
+        if let Ok(Err(error)) = stopped
+            && !matches!(error, SandboxError::NotFound)
+        {
+            tracing::warn!(error = %chain(&error), "cannot stop the automations service; the next start of this service adopts it");
+        }
+    }
+
+    /// Starts the process, or adopts the running one. Returns its address as soon as it answers.
+    async fn start(&self) -> Result<Url, SandboxError> {
+        let progress = PrepareProgress::silent();
+        self.backend.prepare(&self.launch.spec, &progress).await?;
+        self.backend.check().await?;
+        let url = self.lifecycle.start(&self.launch).await?.agent_url;
+        let deadline = Instant::now() + BOOT_TIMEOUT;
+        while !self.answers(&url).await {
+            if let Some(cause) = self.end().await {
+                return Err(SandboxError::StartFailed {
+                    detail: cause,
+                    source: None,
+                });
+            }
+            if Instant::now() >= deadline {
+                return Err(SandboxError::TimedOut {
+                    what: "waiting for the automations service to answer",
+                });
+            }
+            sleep(PROBE_INTERVAL).await;
+        }
+        Ok(url)
+    }
+
+    /// Whether it answers that its database is usable.
+    async fn answers(&self, url: &Url) -> bool {
+        let probe = async {
+            let port = url.port_or_known_default()?;
+            let address = SocketAddr::from(([127, 0, 0, 1], port));
+            let name = self.launch.id.as_str();
+            let mut stream = self.guard.connect(name, address).await.ok()??;
+            let request = b"GET /ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+            stream.write_all(request).await.ok()?;
+            let mut head = [0; 12];
+            stream.read_exact(&mut head).await.ok()?;
+            head.ends_with(b" 200").then_some(())
+        };
+        matches!(timeout(PROBE_TIMEOUT, probe).await, Ok(Some(())))
+    }
+
+    /// Why the process does not run; `None` while it does.
+    async fn end(&self) -> Option<String> {
+        match self.lifecycle.inspect(&self.launch.id).await {
+            Ok(Some(BackendState::Exited { detail })) => Some(detail),
+            Ok(
+                Some(BackendState::Stopped | BackendState::Remains | BackendState::Absent) | None,
+            ) => Some("it was stopped".to_owned()),
+            Ok(Some(_)) => None,
+            Err(error) => {
+                tracing::debug!(error = %chain(&error), "cannot look at the automations service");
+                None
+            }
+        }
+    }
+
+    async fn wait_until_ended(&self) -> String {
+        let mut facts = self.lifecycle.watch();
+        loop {
+            if let Some(cause) = self.end().await {
+                return cause;
+            }
+            tokio::select! {
+                _ = facts.next() => {}
+                () = sleep(CHECK_INTERVAL) => {}
+            }
+        }
+    }
+}

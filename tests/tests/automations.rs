@@ -1,0 +1,221 @@
+//! Automations with the unmodified automations service, which the service under test installs, and the real agent server.
+
+use std::process::Command;
+use std::time::Duration;
+
+use acceptance::agent_server::Version;
+use acceptance::wait::wait_for;
+use acceptance::{Client, Sandboxing, Service};
+use reqwest::Method;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+const API: &str = "/api/automation/v1";
+/// An installation, a start, or a run, on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// What a run executes: it looks at what it is given, and reports its end.
+const SCRIPT: &str = r#"
+import json, os, socket, sys, urllib.error, urllib.request
+
+key, api = os.environ["OPENHANDS_API_KEY"], os.environ["OPENHANDS_CLOUD_API_URL"]
+session = os.environ["SESSION_API_KEY"]
+
+def status(method, url, headers, body=None):
+    request = urllib.request.Request(url, body, headers, method=method)
+    try:
+        return urllib.request.urlopen(request, timeout=30).status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+bearer = {"Authorization": "Bearer " + key}
+problems = []
+if os.getcwd() != "/workspace/project":
+    problems.append("cwd " + os.getcwd())
+port = int(os.environ["AGENT_SERVER_PORT"])
+socket.create_connection(("127.0.0.1", port), 10).close()
+if status("GET", api + "/api/v1/users/me?expose_secrets=true", {**bearer, "X-Session-API-Key": session}) != 200:
+    problems.append("users/me")
+for path in ["/api/v1/settings", "/api/v1/keys", "/api/automation/v1", "/api/v1/sandboxes"]:
+    if status("GET", api + path, bearer) == 200:
+        problems.append(path + " is open")
+result = {"status": "FAILED", "error": ", ".join(problems)} if problems else {"status": "COMPLETED"}
+result["run_id"] = os.environ["AUTOMATION_RUN_ID"]
+# The automations service keeps the id of a sandbox only after the command has started.
+import time
+time.sleep(2)
+headers = {**bearer, "Content-Type": "application/json"}
+sys.exit(status("POST", os.environ["AUTOMATION_CALLBACK_URL"], headers, json.dumps(result).encode()) != 200)
+"#;
+
+fn http() -> reqwest::Client {
+    let client = reqwest::Client::builder().timeout(TIMEOUT).build();
+    client.expect("a client")
+}
+
+async fn wait_until_available(user: &Client) {
+    wait_for("the automations service", TIMEOUT, || async {
+        let health = user.get("/api/automation/health").await.ok();
+        (health["status"] == "ok").then_some(())
+    })
+    .await;
+}
+
+/// The archive with the script, gzipped.
+fn archive() -> Vec<u8> {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    std::fs::write(dir.path().join("main.py"), SCRIPT).expect("it is writable");
+    let mut tar = Command::new("tar");
+    tar.args(["-cz", "-C"]).arg(dir.path()).arg("main.py");
+    let output = tar.output().expect("tar runs");
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
+}
+
+/// Makes an automation of the archive; returns its id.
+async fn automation(service: &Service, user: &Client, trigger: &Value) -> String {
+    let upload = http()
+        .post(format!("{}{API}/uploads?name=script", service.url()))
+        .header("X-Session-API-Key", user.key())
+        .header("Content-Type", "application/gzip")
+        .body(archive());
+    let upload = upload.send().await.expect("the service answers");
+    let upload: Value = upload.json().await.expect("JSON");
+    let body = json!({"name": "script", "trigger": trigger, "entrypoint": "python3 main.py",
+        "tarball_path": upload["tarball_path"]});
+    let made = user.post(API, &body).await;
+    assert_eq!(made.status, 201, "{}", made.text);
+    let made: Value = serde_json::from_str(&made.text).expect("JSON");
+    made["id"].as_str().expect("an id").to_owned()
+}
+
+/// Waits until the latest of `count` runs has ended well, and its sandbox is gone.
+async fn wait_for_run(user: &Client, automation: &str, count: u64) {
+    let path = format!("{API}/{automation}/runs");
+    let run = wait_for("the end of a run", TIMEOUT, || async {
+        let page = user.get(&path).await.ok();
+        let run = page["runs"][0].clone();
+        let is_over = !matches!(run["status"].as_str(), Some("PENDING" | "RUNNING"));
+        (page["total"] == count && is_over).then_some(run)
+    })
+    .await;
+    assert_eq!(run["status"], "COMPLETED", "{run}");
+    wait_for("the end of the run's sandbox", TIMEOUT, || async {
+        user.sandboxes().await.is_empty().then_some(())
+    })
+    .await;
+}
+
+async fn dispatch(user: &Client, automation: &str) {
+    let path = format!("{API}/{automation}/dispatch");
+    let started = user.call(Method::POST, &path, None).await;
+    assert_eq!(started.status, 201, "{}", started.text);
+}
+
+/// The signature of a webhook (RFC 2104).
+fn signature(secret: &str, body: &str) -> String {
+    let mut key = [0; 64];
+    key[..secret.len()].copy_from_slice(secret.as_bytes());
+    let pad = |byte: u8| key.map(|part| part ^ byte);
+    let inner = Sha256::new_with_prefix(pad(0x36))
+        .chain_update(body)
+        .finalize();
+    let outer = Sha256::new_with_prefix(pad(0x5c))
+        .chain_update(inner)
+        .finalize();
+    format!("sha256={outer:x}")
+}
+
+/// Sends a webhook to the address that its owner got; returns the status.
+async fn post_webhook(url: &str, secret: &str) -> u16 {
+    let body = r#"{"type": "opened"}"#;
+    let request = http()
+        .post(url)
+        .header("X-Signature-256", signature(secret, body))
+        .header("Content-Type", "application/json")
+        .body(body);
+    let answer = request.send().await.expect("the service answers");
+    answer.status().as_u16()
+}
+
+fn pid_of_automations(service: &Service) -> Vec<String> {
+    let output = Command::new("pgrep")
+        .args(["-f", "uvicorn openhands.automation.app:app"])
+        .output()
+        .expect("pgrep runs");
+    let marker = service.data_dir().display().to_string();
+    let all = String::from_utf8_lossy(&output.stdout).into_owned();
+    let is_of_service = |pid: &&str| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        memchr::memmem::find(&environment, marker.as_bytes()).is_some()
+    };
+    all.lines()
+        .filter(is_of_service)
+        .map(str::to_owned)
+        .collect()
+}
+
+#[tokio::test]
+async fn runs_start_by_hand_and_by_webhook_and_survive_a_crash_of_the_service() {
+    let mut service = Service::builder()
+        .sandboxing(&Sandboxing::Process)
+        // Runs exchange files with the service in `/tmp`.
+        .below("/var/lib")
+        .installed_agent_server(Version::V1_58_0)
+        .start()
+        .await;
+    let (admin, other) = (service.admin(), service.user("bob"));
+    wait_until_available(&admin).await;
+    let by_hand = automation(
+        &service,
+        &admin,
+        &json!({"type": "cron", "schedule": "0 0 1 1 *"}),
+    )
+    .await;
+    dispatch(&admin, &by_hand).await;
+    wait_for_run(&admin, &by_hand, 1).await;
+
+    // Other users find nothing of it.
+    let list = other.get(API).await.ok();
+    assert_eq!(list["total"], 0, "{list}");
+    for (method, path) in [
+        (Method::GET, format!("{API}/{by_hand}")),
+        (Method::GET, format!("{API}/{by_hand}/runs")),
+        (Method::POST, format!("{API}/{by_hand}/dispatch")),
+        (Method::DELETE, format!("{API}/{by_hand}")),
+    ] {
+        let answer = other.call(method, &path, None).await;
+        assert_eq!(answer.status, 404, "{path}: {}", answer.text);
+    }
+
+    let processes = pid_of_automations(&service);
+    assert!(
+        !processes.is_empty(),
+        "no process of the automations service"
+    );
+    service.kill9();
+    service.restart().await;
+    let admin = service.admin();
+    wait_until_available(&admin).await;
+    assert_eq!(pid_of_automations(&service), processes, "it is adopted");
+
+    let webhook = json!({"name": "hook", "source": "my-hook"});
+    let webhook = admin.post(&format!("{API}/webhooks"), &webhook).await;
+    let webhook: Value = serde_json::from_str(&webhook.text).expect("JSON");
+    let url = webhook["webhook_url"].as_str().expect("an address");
+    assert!(url.starts_with(&service.url()), "{url}");
+    let by_webhook = automation(
+        &service,
+        &admin,
+        &json!({"type": "event", "source": "my-hook", "on": "opened"}),
+    )
+    .await;
+    assert_eq!(post_webhook(url, "wrong").await, 401);
+    let secret = webhook["webhook_secret"].as_str().expect("a secret");
+    assert_eq!(post_webhook(url, secret).await, 200);
+    wait_for_run(&admin, &by_webhook, 1).await;
+
+    service.stop().await;
+    let all_ended = || pid_of_automations(&service).is_empty();
+    acceptance::wait::wait_until("the end of the automations service", TIMEOUT, all_ended).await;
+}

@@ -162,6 +162,7 @@ async fn runs_start_by_hand_and_by_webhook_and_survive_a_crash_of_the_service() 
         // Runs exchange files with the service in `/tmp`.
         .below("/var/lib")
         .installed_agent_server(Version::V1_58_0)
+        .env("WORKSPACE_AUTOMATIONS__ENABLED", "auto")
         .start()
         .await;
     let (admin, other) = (service.admin(), service.user("bob"));

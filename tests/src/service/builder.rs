@@ -166,6 +166,8 @@ impl Builder {
             ("WORKSPACE_GIT__VERIFY_TOKENS", "false".to_owned()),
             // Nothing is downloaded at a start. The suite of the web application has a build.
             ("WORKSPACE_WEB__ENABLED", "off".to_owned()),
+            // Nothing is installed by a question whether there are automations.
+            ("WORKSPACE_AUTOMATIONS__ENABLED", "off".to_owned()),
         ];
         match &self.sandboxing {
             Sandboxing::Process | Sandboxing::UnconfinedProcess => {

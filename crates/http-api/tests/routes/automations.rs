@@ -303,14 +303,10 @@ async fn runs_have_sandboxes_of_their_own_and_see_no_others() {
 #[actix_web::test]
 async fn the_first_user_starts_the_automations_service() {
     let fixture = AutomationsFixture::new(AuthMode::ApiKey).await;
-    assert_eq!(
-        fixture
-            .world
-            .get(ADA, "/api/automation/health")
-            .await
-            .status,
-        200
-    );
+    // Whatever else the request has, it is not forwarded: the automations service has other responses to some.
+    let target = "/api/automation/health?a=%00";
+    let health = fixture.world.get(ADA, target).await.ok();
+    assert_eq!(health, json!({"status": "ok"}));
     let installing = AutomationsStatus::Unavailable("it is being installed".to_owned());
     fixture.status.send_replace(installing);
     let health = fixture.world.get(ADA, "/api/automation/health").await.ok();

@@ -21,14 +21,22 @@ pub(crate) struct AutomationHealthDto {
     /// `ok`, or `error` if there are no automations.
     status: &'static str,
     /// What front ends show if there are none.
-    message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
 }
 
 impl AutomationHealthDto {
+    pub(crate) fn available() -> Self {
+        Self {
+            status: "ok",
+            message: None,
+        }
+    }
+
     pub(crate) fn unavailable(reason: &str) -> Self {
         Self {
             status: "error",
-            message: reason.to_owned(),
+            message: Some(reason.to_owned()),
         }
     }
 }

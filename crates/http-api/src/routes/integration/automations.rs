@@ -34,6 +34,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(10);
 /// The paths whose responses name addresses for webhooks.
 const WEBHOOKS: &str = "/v1/webhooks";
 const MAX_WEBHOOKS_BYTES: usize = 1024 * 1024;
+const NO_AUTOMATIONS: &str =
+    "This service has no automations: set WORKSPACE_AUTOMATIONS__ENABLED=auto";
 /// The slots of the gateway for requests without a key are shared by all senders.
 const SENDERS: &str = "senders";
 
@@ -58,9 +60,8 @@ impl PathAccess {
         }
         let words: Vec<&str> = path.trim_matches('/').split('/').collect();
         match (method, words.as_slice()) {
-            (&Method::GET | &Method::HEAD, ["health" | "ready" | "sdk-version"])
-            | (&Method::POST, ["v1", "events", _, _])
-            | (&Method::GET, ["v1", "events", _, "requested-types"]) => Self::Open,
+            (&Method::GET, ["sdk-version"] | ["v1", "events", _, "requested-types"])
+            | (&Method::POST, ["v1", "events", _, _]) => Self::Open,
             (&Method::POST, ["v1", "runs", _, "phase" | "complete"]) => Self::Run,
             (_, ["v1", "git-sync" | "telemetry", ..]) => Self::Closed,
             (_, ["v1", ..]) => Self::User,
@@ -153,7 +154,10 @@ fn target_of(
     key: Option<SecretString>,
     owner: &str,
 ) -> Result<ForwardTarget, Problem> {
-    let site = state.automations.as_ref().ok_or_else(unavailable)?;
+    let site = state
+        .automations
+        .as_ref()
+        .ok_or_else(|| Problem::missing(NO_AUTOMATIONS))?;
     let base_url = match &*site.status.borrow() {
         AutomationsStatus::Running(url) => url.clone(),
         AutomationsStatus::Unavailable(reason) => {
@@ -191,10 +195,6 @@ fn target_of(
     })
 }
 
-fn unavailable() -> Problem {
-    Problem::missing("This service has no automations: set WORKSPACE_AUTOMATIONS__ENABLED=auto")
-}
-
 /// Sends a request. `is_signed`: wrong signatures count like wrong keys of their sender.
 async fn send(
     req: &HttpRequest,
@@ -224,18 +224,18 @@ async fn send(
 }
 
 /// Says to a user whether there are automations, so that front ends ask for them only then. The first question starts them.
-pub(crate) async fn health(req: &HttpRequest) -> Result<HttpResponse, Problem> {
-    let state = state_of(req)?;
-    match target_of(req, state, None, SENDERS) {
-        Ok(target) => send(req, Payload::None, &target, false).await,
-        Err(problem) => {
-            if let Some(site) = &state.automations {
+pub(crate) fn health(req: &HttpRequest) -> Result<HttpResponse, Problem> {
+    let health = match &state_of(req)?.automations {
+        None => AutomationHealthDto::unavailable(NO_AUTOMATIONS),
+        Some(site) => match &*site.status.borrow() {
+            AutomationsStatus::Running(_) => AutomationHealthDto::available(),
+            AutomationsStatus::Unavailable(reason) => {
                 site.wanted.notify_one();
+                AutomationHealthDto::unavailable(reason)
             }
-            let reason = problem.body()["detail"].as_str().unwrap_or_default();
-            Ok(HttpResponse::Ok().json(AutomationHealthDto::unavailable(reason)))
-        }
-    }
+        },
+    };
+    Ok(HttpResponse::Ok().json(health))
 }
 
 /// Makes a key for a run of a user in an organization. The automations service alone reaches this route.
@@ -269,8 +269,9 @@ mod tests {
     #[test]
     fn paths_are_open_only_as_far_as_they_protect_themselves() {
         for (method, path, expected) in [
-            (Method::GET, "/health", PathAccess::Open),
+            (Method::GET, "/ready", PathAccess::Closed),
             (Method::GET, "/sdk-version", PathAccess::Open),
+            (Method::HEAD, "/sdk-version", PathAccess::Closed),
             (Method::POST, "/v1/events/o/github", PathAccess::Open),
             (
                 Method::GET,

@@ -39,5 +39,5 @@ pub(crate) async fn automation_health(
     req: HttpRequest,
     ApiCall(_actor, ()): ApiCall<Actor, ()>,
 ) -> Result<HttpResponse, Problem> {
-    automations::health(&req).await
+    automations::health(&req)
 }

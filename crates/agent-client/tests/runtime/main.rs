@@ -5,6 +5,7 @@
     reason = "test code: a panic is the failure report"
 )]
 
+mod automations;
 mod dormant;
 mod exchange;
 mod launch;

@@ -22,7 +22,7 @@ use super::new_keys::{KeyOptions, new_key};
 use crate::{AppError, Ports};
 
 /// Lifetime of a key. It is longer than a run with all waits before and after it: 55 minutes.
-const KEY_TTL: Duration = Duration::from_secs(60 * 60);
+pub(crate) const KEY_TTL: Duration = Duration::from_secs(60 * 60);
 /// How long a key for requests of one user is used again. Its rest is longer than any request.
 const REQUEST_KEY_REUSE: Duration = Duration::from_secs(30 * 60);
 /// Users whose keys for requests are kept. Beyond this number all of them are made anew.

@@ -7,6 +7,7 @@
 mod backend_contact;
 mod boot_slots;
 mod bring_up;
+mod ended_runs;
 mod loops;
 mod pause_and_remove;
 mod relist;

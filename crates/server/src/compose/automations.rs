@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
+use agent_client::AutomationsClient;
 use domain::encryption::vault::Fingerprints as _;
 use domain::error::chain;
 use domain::id::{HostId, OwnerId, SandboxId, SpecId};
@@ -84,6 +85,8 @@ pub(crate) async fn open_automations(
     };
     let (status, receiver) = watch::channel(AutomationsStatus::Unavailable(STARTING.to_owned()));
     let wanted = Arc::<Notify>::default();
+    let guard = Arc::clone(&backend) as _;
+    let client = AutomationsClient::new(guard, SandboxId::parse(NAME)?);
     let site = AutomationsSite {
         status: receiver,
         wanted: Arc::clone(&wanted),
@@ -94,7 +97,7 @@ pub(crate) async fn open_automations(
     };
     let runner = AutomationsRunner {
         lifecycle: Arc::clone(&backend) as _,
-        guard: Arc::clone(&backend) as _,
+        client,
         backend,
         launch: launch(session_key, internal_url)?,
         status,

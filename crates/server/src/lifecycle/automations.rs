@@ -1,21 +1,23 @@
 //! Runs the automations service: starts it on first use, and again after its end.
 
-use std::net::SocketAddr;
+mod cleanup;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use agent_client::AutomationsClient;
 use domain::error::chain;
 use domain::sandbox::{
     BackendState, PrepareProgress, SandboxBackend, SandboxError, SandboxLaunch, SandboxLifecycle,
 };
-use endpoint_guard::EndpointGuard;
 use futures::StreamExt as _;
 use http_api::AutomationsStatus;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 use url::Url;
+
+pub(crate) use self::cleanup::RunCleanup;
 
 const MIN_RESTART_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_RESTART_BACKOFF: Duration = Duration::from_secs(5 * 60);
@@ -23,7 +25,6 @@ const MAX_RESTART_BACKOFF: Duration = Duration::from_secs(5 * 60);
 const STABLE_AFTER: Duration = Duration::from_secs(10 * 60);
 /// Longest time from its start to its first answer. The first start creates the database.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(120);
-const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 const PROBE_INTERVAL: Duration = Duration::from_millis(200);
 /// Interval of checks that the process exists, in case its end was not reported.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
@@ -36,7 +37,7 @@ pub(crate) const STARTING: &str =
 pub(crate) struct AutomationsRunner {
     pub(crate) backend: Arc<dyn SandboxBackend>,
     pub(crate) lifecycle: Arc<dyn SandboxLifecycle>,
-    pub(crate) guard: Arc<dyn EndpointGuard>,
+    pub(crate) client: AutomationsClient,
     pub(crate) launch: SandboxLaunch,
     pub(crate) status: watch::Sender<AutomationsStatus>,
     /// Notified when a user asks for automations.
@@ -101,7 +102,7 @@ impl AutomationsRunner {
         self.backend.check().await?;
         let url = self.lifecycle.start(&self.launch).await?.agent_url;
         let deadline = Instant::now() + BOOT_TIMEOUT;
-        while !self.answers(&url).await {
+        while !self.client.is_ready(&url).await {
             if let Some(cause) = self.end().await {
                 return Err(SandboxError::StartFailed {
                     detail: cause,
@@ -116,22 +117,6 @@ impl AutomationsRunner {
             sleep(PROBE_INTERVAL).await;
         }
         Ok(url)
-    }
-
-    /// Whether it answers that its database is usable.
-    async fn answers(&self, url: &Url) -> bool {
-        let probe = async {
-            let port = url.port_or_known_default()?;
-            let address = SocketAddr::from(([127, 0, 0, 1], port));
-            let name = self.launch.id.as_str();
-            let mut stream = self.guard.connect(name, address).await.ok()??;
-            let request = b"GET /ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-            stream.write_all(request).await.ok()?;
-            let mut head = [0; 12];
-            stream.read_exact(&mut head).await.ok()?;
-            head.ends_with(b" 200").then_some(())
-        };
-        matches!(timeout(PROBE_TIMEOUT, probe).await, Ok(Some(())))
     }
 
     /// Why the process does not run; `None` while it does.

@@ -18,7 +18,7 @@ use crate::compose::{self, Automations, EnvVariables, KeyFollower, OpenedBackend
 use crate::config::{AuthModeSetting, Config, HttpSettings};
 use crate::data_dir::DataDir;
 use crate::disk_space::DiskSpace;
-use crate::lifecycle::automations::AutomationsRunner;
+use crate::lifecycle::automations::{AutomationsRunner, RunCleanup};
 use crate::lifecycle::banner;
 use crate::lifecycle::bootstrap::first_key;
 use crate::lifecycle::first_link::first_link;
@@ -179,8 +179,9 @@ fn spawn_automations(
     let socket = listen(kind, (Ipv4Addr::LOCALHOST, 0).into())?;
     // This is the only place that sets it.
     let _ = automations.listener.set(socket.local_addr()?);
-    spawn_http_server(http, kind, socket, surface, tasks)?;
     let runner = automations.runner;
+    tasks.spawn(RunCleanup::of(&runner).run(surface.1.clone()));
+    spawn_http_server(http, kind, socket, surface, tasks)?;
     tasks.spawn(Arc::clone(&runner).run());
     Ok(Some(runner))
 }

@@ -57,7 +57,7 @@ impl SandboxReconciler {
         Ok(())
     }
 
-    fn time_before(&self, age: Duration) -> Timestamp {
+    pub(super) fn time_before(&self, age: Duration) -> Timestamp {
         self.0.clock.now().minus(age)
     }
 
@@ -87,7 +87,7 @@ impl SandboxReconciler {
         }
     }
 
-    async fn retire_sandbox(&self, row: &Sandbox, why: RetirementReason) {
+    pub(super) async fn retire_sandbox(&self, row: &Sandbox, why: RetirementReason) {
         // The store may not know of a run yet: reports may get lost, and clients may use the agent server directly.
         if row.status == SandboxStatus::Running {
             let synced = self.0.syncer.sync_sandbox(&row.id);

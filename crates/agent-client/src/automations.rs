@@ -1,0 +1,108 @@
+//! Requests of the service itself to the automations service (`openhands-automation` 1.25 and 1.26), which runs in a sandbox.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::agent::{AgentEndpoint, AgentError};
+use domain::id::SandboxId;
+use endpoint_guard::EndpointGuard;
+use hyper::Method;
+use secrecy::SecretString;
+use serde_json::Value;
+use url::Url;
+
+use crate::config::Config;
+use crate::errors::malformed;
+use crate::transport::{AgentAddress, AgentCall, Transport};
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Items of a page, the maximum of the automations service.
+const PAGE: usize = 100;
+/// An automation that keeps its sandboxes has one for each subject, and many runs.
+const MAX_PAGES: usize = 100;
+const AUTOMATIONS: [&str; 3] = ["api", "automation", "v1"];
+
+/// Reads from the automations service. Cheap to clone.
+#[derive(Clone)]
+pub struct AutomationsClient {
+    transport: Transport,
+    sandbox: SandboxId,
+}
+
+impl AutomationsClient {
+    /// A client of the automations service in this sandbox.
+    pub fn new(guard: Arc<dyn EndpointGuard>, sandbox: SandboxId) -> Self {
+        let transport = Transport::new(&Config::default(), guard);
+        Self { transport, sandbox }
+    }
+
+    /// Whether it answers that its database is usable.
+    pub async fn is_ready(&self, url: &Url) -> bool {
+        let at = AgentAddress {
+            sandbox: &self.sandbox,
+            url,
+        };
+        let call = AgentCall::without_key(Method::GET, at, &["ready"], TIMEOUT);
+        let answer = self.transport.exchange(&call).await;
+        answer.is_ok_and(|answer| answer.is_success())
+    }
+
+    /// The sandboxes of a user's automations that keep them after a run (`keep_alive`). `key`: the user's.
+    ///
+    /// # Errors
+    /// See [`AgentError`].
+    pub async fn kept_sandboxes(
+        &self,
+        url: &Url,
+        key: SecretString,
+    ) -> Result<HashSet<String>, AgentError> {
+        let at = AgentEndpoint {
+            sandbox: self.sandbox.clone(),
+            url: url.clone(),
+            key,
+        };
+        let mut kept = HashSet::new();
+        let own = Some(("created_by", "me"));
+        for automation in self.all(&at, &AUTOMATIONS, own, "automations").await? {
+            if automation["keep_alive"] != true {
+                continue;
+            }
+            let id = automation["id"].as_str().unwrap_or_default();
+            let runs = [&AUTOMATIONS[..], &[id, "runs"]].concat();
+            let runs = self.all(&at, &runs, None, "runs").await?;
+            let sandboxes = runs.iter().filter_map(|run| run["sandbox_id"].as_str());
+            kept.extend(sandboxes.map(str::to_owned));
+        }
+        Ok(kept)
+    }
+
+    async fn all(
+        &self,
+        at: &AgentEndpoint,
+        segments: &[&str],
+        filter: Option<(&'static str, &str)>,
+        items: &str,
+    ) -> Result<Vec<Value>, AgentError> {
+        let mut all = Vec::new();
+        for page in 0..MAX_PAGES {
+            let mut call = AgentCall::new(Method::GET, at, segments, TIMEOUT)
+                .query("limit", &PAGE.to_string())
+                .query("offset", &(page * PAGE).to_string());
+            if let Some((name, value)) = filter {
+                call = call.query(name, value);
+            }
+            let answer = self.transport.exchange(&call).await?;
+            let mut document = call.document(&answer)?;
+            let Value::Array(found) = document[items].take() else {
+                return Err(malformed("the automations service sends no list"));
+            };
+            let count = found.len();
+            all.extend(found);
+            if count < PAGE {
+                return Ok(all);
+            }
+        }
+        Err(malformed("the automations service sends too long a list"))
+    }
+}

@@ -1,0 +1,56 @@
+//! Sandboxes that runs of automations leave behind.
+
+use std::time::Duration;
+
+use domain::id::{ApiKeyId, SandboxId};
+use domain::sandbox::{DesiredState, Sandbox, SandboxCaps, SandboxRepository, SandboxStatus};
+use domain::user::identity::KeyHash;
+
+use crate::fixture::{Fixture, alice, clock, wait_for};
+
+/// Longer than any run.
+const AGE: Duration = Duration::from_secs(61 * 60);
+
+/// Stores a copy of a sandbox that is this old.
+async fn store_copy(fixture: &Fixture, of: &Sandbox, id: &str, age: Duration, is_of_run: bool) {
+    let id: SandboxId = id.parse().expect("an id");
+    let row = Sandbox {
+        key_hash: KeyHash::of(id.as_str()),
+        callback_token_hash: Some(KeyHash::of(&format!("token of {id}"))),
+        automation_key: is_of_run.then(|| ApiKeyId::new(uuid::Uuid::from_u128(7))),
+        created_at: clock().now().minus(age),
+        desired: DesiredState::Paused,
+        status: SandboxStatus::Paused,
+        id,
+        ..of.clone()
+    };
+    let caps = SandboxCaps {
+        per_user: 9,
+        overall: 9,
+    };
+    let inserted = fixture.store.insert(&row, &caps).await;
+    inserted.expect("stored");
+}
+
+async fn left_behind(fixture: &Fixture) -> Vec<String> {
+    let left = fixture.app.sandboxes.of_ended_runs().await;
+    let left = left.expect("readable").into_iter();
+    left.map(|row| row.id.to_string()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn sandboxes_of_ended_runs_are_found_and_deleted() {
+    let fixture = Fixture::new().await;
+    let started = fixture.app.sandboxes.start(&alice(), None).await;
+    let row = started.expect("within the caps");
+    store_copy(&fixture, &row, "left", AGE, true).await;
+    store_copy(&fixture, &row, "young", Duration::from_secs(60), true).await;
+    store_copy(&fixture, &row, "of-a-user", AGE, false).await;
+    assert_eq!(left_behind(&fixture).await, ["left"]);
+
+    let left = fixture.app.sandboxes.of_ended_runs().await.expect("rows");
+    fixture.app.sandboxes.delete_after_run(&left[0]).await;
+    let id = left[0].id.clone();
+    wait_for(|| async { fixture.sandbox(&id).await.is_none().then_some(()) }).await;
+    assert!(left_behind(&fixture).await.is_empty());
+}

@@ -3,6 +3,7 @@
 
 import { audit, users } from "./administration.js";
 import { HAS_WEB_APP, PAGE, ROOT, SIGN_IN, forget, get, goToLogin, keep, key, post } from "./api.js";
+import { automations } from "./automations.js";
 import { conversations } from "./conversations.js";
 import { costs } from "./costs.js";
 import { act, once } from "./dialogs.js";
@@ -15,6 +16,7 @@ import { templates } from "./templates.js";
 const VIEWS = [
   { id: "overview", title: "Overview", open: overview },
   { id: "conversations", title: "Conversations", open: conversations },
+  { id: "automations", title: "Automations", open: automations },
   { id: "sandboxes", title: "Sandboxes", open: sandboxes },
   { id: "templates", title: "Templates", open: templates },
   { id: "costs", title: "Costs", open: costs },

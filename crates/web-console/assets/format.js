@@ -46,10 +46,10 @@ export function short(id) {
 }
 
 const LOOKS = {
-  RUNNING: "good", READY: "good", ok: "good", finished: "good", idle: "calm",
+  RUNNING: "good", READY: "good", COMPLETED: "good", ok: "good", finished: "good", idle: "calm",
   STARTING: "busy", running: "busy", waiting_for_confirmation: "busy", deleting: "busy",
-  PAUSED: "calm", paused: "calm", MISSING: "calm", user: "calm",
-  ERROR: "bad", error: "bad", stuck: "bad", failed: "bad", refused: "odd", admin: "odd",
+  PAUSED: "calm", CANCELLED: "calm", paused: "calm", MISSING: "calm", user: "calm",
+  ERROR: "bad", FAILED: "bad", SKIPPED: "odd", error: "bad", stuck: "bad", failed: "bad", refused: "odd", admin: "odd",
 };
 
 /** A state as a coloured word. */

@@ -42,15 +42,17 @@ macro_rules! source {
 }
 
 /// Name below `/console/`, content type, and content.
-const SOURCES: [(&str, &str, &[u8]); 32] = [
+const SOURCES: [(&str, &str, &[u8]); 34] = [
     source!("account.js", SCRIPT),
     source!("administration.js", SCRIPT),
     source!("api.js", SCRIPT),
     source!("app.js", SCRIPT),
+    source!("automations.js", SCRIPT),
     source!("charts.js", SCRIPT),
     source!("conversation.js", SCRIPT),
     source!("conversations.js", SCRIPT),
     source!("costs.js", SCRIPT),
+    source!("cron.js", SCRIPT),
     source!("dialogs.js", SCRIPT),
     source!("dom.js", SCRIPT),
     source!("events.js", SCRIPT),

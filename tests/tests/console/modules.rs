@@ -17,6 +17,7 @@ pub(crate) async fn understand_texts(session: &mut ConsoleSession) {
     say_errors_in_a_sentence(session).await;
     find_levels_of_log_lines(session).await;
     render_markdown(session).await;
+    find_next_fire_times(session).await;
 }
 
 async fn say_errors_in_a_sentence(session: &mut ConsoleSession) {
@@ -105,5 +106,53 @@ async fn render_markdown(session: &mut ConsoleSession) {
             json!(text)
         );
         assert_eq!(session.browser.eval(&script).await, markup, "{text}");
+    }
+}
+
+async fn find_next_fire_times(session: &mut ConsoleSession) {
+    for (schedule, zone, now, expected) in [
+        // The clocks of Berlin go forward on the 29th.
+        (
+            "0 6 * * mon",
+            "Europe/Berlin",
+            "2026-03-28T12:00:00Z",
+            json!("2026-03-30T04:00:00.000Z"),
+        ),
+        (
+            "*/20 9-10 * * *",
+            "UTC",
+            "2026-03-28T09:41:00Z",
+            json!("2026-03-28T10:00:00.000Z"),
+        ),
+        // With both fields limited, either day is enough.
+        (
+            "0 0 13 * 5",
+            "UTC",
+            "2026-03-28T12:00:00Z",
+            json!("2026-04-03T00:00:00.000Z"),
+        ),
+        (
+            "5 0 29 2 *",
+            "Asia/Tokyo",
+            "2026-03-28T12:00:00Z",
+            json!("2028-02-28T15:05:00.000Z"),
+        ),
+        ("0 0 30 2 *", "UTC", "2026-03-28T12:00:00Z", Value::Null),
+        ("0 0 L * *", "UTC", "2026-03-28T12:00:00Z", Value::Null),
+        (
+            "0 0 1 1 *",
+            "Mars/Olympus",
+            "2026-03-28T12:00:00Z",
+            Value::Null,
+        ),
+    ] {
+        let script = format!(
+            "import('./cron.js').then(it => it.next({}, {}, Date.parse({}))?.toISOString() ?? null)",
+            json!(schedule),
+            json!(zone),
+            json!(now)
+        );
+        let found = session.browser.eval(&script).await;
+        assert_eq!(found, expected, "{schedule} {zone}");
     }
 }

@@ -1,5 +1,5 @@
 //! Builds an image with the real agent server: a small system, this machine's Python, and the installation of the
-//! process suites at `/opt/agent-server`, started by its `boot.py`. `python3` is on the path.
+//! process suites at `/opt/agent-server`, started by its `boot.py`. `python3` and `uv` are on the path.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +14,7 @@ use super::{ImageChanges, folder, hand_over, hash, import, is_there, libraries, 
 use crate::run::{output, program, run, say};
 
 /// Change this with the recipe.
-const RECIPE: &str = "5";
+const RECIPE: &str = "6";
 const REPOSITORY: &str = "agent-workspace-test/agent-server";
 /// The installation's path in the image.
 const INSTALL_DIR: &str = "opt/agent-server";
@@ -201,10 +201,13 @@ impl PythonInstallation {
         let bin = place.join(on_path);
         fs::create_dir_all(bin.parent().context("the program has no parent folder")?)?;
         symlink(&self.program, bin)?;
+        // And `uv`, which agents and scripts of automations use.
+        let uv = "usr/local/bin/uv";
+        fs::copy(self.environment.join("bin/uv"), place.join(uv))?;
         run(append(archive)
             .arg("-C")
             .arg(&place)
-            .args([INSTALL_DIR, on_path]))?;
+            .args([INSTALL_DIR, on_path, uv]))?;
         fs::remove_dir_all(&place)?;
         Ok(())
     }

@@ -1,16 +1,20 @@
 //! Automations with the unmodified automations service, which the service under test installs, and the real agent server.
 
+mod browser;
+mod tenancy;
+
 use std::process::Command;
 use std::time::Duration;
 
-use acceptance::agent_server::Version;
+use acceptance::agent_server::{Version, web_application};
+use acceptance::browser::Browser;
 use acceptance::wait::wait_for;
 use acceptance::{Client, Sandboxing, Service};
 use reqwest::Method;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-const API: &str = "/api/automation/v1";
+pub(crate) const API: &str = "/api/automation/v1";
 /// An installation, a start, or a run, on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
@@ -48,7 +52,7 @@ headers = {**bearer, "Content-Type": "application/json"}
 sys.exit(status("POST", os.environ["AUTOMATION_CALLBACK_URL"], headers, json.dumps(result).encode()) != 200)
 "#;
 
-fn http() -> reqwest::Client {
+pub(crate) fn http() -> reqwest::Client {
     let client = reqwest::Client::builder().timeout(TIMEOUT).build();
     client.expect("a client")
 }
@@ -72,8 +76,8 @@ fn archive() -> Vec<u8> {
     output.stdout
 }
 
-/// Makes an automation of the archive; returns its id.
-async fn automation(service: &Service, user: &Client, trigger: &Value) -> String {
+/// Uploads the archive; returns its id.
+async fn upload(service: &Service, user: &Client) -> String {
     let upload = http()
         .post(format!("{}{API}/uploads?name=script", service.url()))
         .header("X-Session-API-Key", user.key())
@@ -81,22 +85,32 @@ async fn automation(service: &Service, user: &Client, trigger: &Value) -> String
         .body(archive());
     let upload = upload.send().await.expect("the service answers");
     let upload: Value = upload.json().await.expect("JSON");
+    upload["id"].as_str().expect("an id").to_owned()
+}
+
+/// Makes an automation of an upload; returns its id.
+async fn automation(user: &Client, upload: &str, trigger: &Value) -> String {
     let body = json!({"name": "script", "trigger": trigger, "entrypoint": "python3 main.py",
-        "tarball_path": upload["tarball_path"]});
+        "tarball_path": format!("oh-internal://uploads/{upload}")});
     let made = user.post(API, &body).await;
     assert_eq!(made.status, 201, "{}", made.text);
     let made: Value = serde_json::from_str(&made.text).expect("JSON");
     made["id"].as_str().expect("an id").to_owned()
 }
 
+/// The runs of an automation, the latest first.
+pub(crate) async fn runs_of(user: &Client, automation: &str) -> Vec<Value> {
+    let page = user.get(&format!("{API}/{automation}/runs")).await.ok();
+    page["runs"].as_array().cloned().unwrap_or_default()
+}
+
 /// Waits until the latest of `count` runs has ended well, and its sandbox is gone.
-async fn wait_for_run(user: &Client, automation: &str, count: u64) {
-    let path = format!("{API}/{automation}/runs");
+async fn wait_for_run(user: &Client, automation: &str, count: usize) {
     let run = wait_for("the end of a run", TIMEOUT, || async {
-        let page = user.get(&path).await.ok();
-        let run = page["runs"][0].clone();
-        let is_over = !matches!(run["status"].as_str(), Some("PENDING" | "RUNNING"));
-        (page["total"] == count && is_over).then_some(run)
+        let runs = runs_of(user, automation).await;
+        let is_over = |run: &&Value| !matches!(run["status"].as_str(), Some("PENDING" | "RUNNING"));
+        let run = runs.first().filter(is_over).cloned();
+        run.filter(|_| runs.len() == count)
     })
     .await;
     assert_eq!(run["status"], "COMPLETED", "{run}");
@@ -155,39 +169,48 @@ fn pid_of_automations(service: &Service) -> Vec<String> {
         .collect()
 }
 
+/// A webhook of the caller's organization: its id, its address and its secret.
+async fn webhook(user: &Client) -> [String; 3] {
+    let made = json!({"name": "hook", "source": "my-hook"});
+    let made = user.post(&format!("{API}/webhooks"), &made).await;
+    let made: Value = serde_json::from_str(&made.text).expect("JSON");
+    let text = |name: &str| made[name].as_str().expect("a text").to_owned();
+    ["id", "webhook_url", "webhook_secret"].map(text)
+}
+
+/// Once a year.
+fn rarely() -> Value {
+    json!({"type": "cron", "schedule": "0 0 1 1 *"})
+}
+
 #[tokio::test]
-async fn runs_start_by_hand_and_by_webhook_and_survive_a_crash_of_the_service() {
+async fn runs_start_by_hand_by_webhook_and_in_the_browser_and_survive_a_crash_of_the_service() {
     let mut service = Service::builder()
         .sandboxing(&Sandboxing::Process)
         // Runs exchange files with the service in `/tmp`.
         .below("/var/lib")
         .installed_agent_server(Version::V1_58_0)
         .env("WORKSPACE_AUTOMATIONS__ENABLED", "auto")
+        .env("WORKSPACE_WEB__DIR", &web_application())
         .start()
         .await;
-    let (admin, other) = (service.admin(), service.user("bob"));
+    let (admin, bob) = (service.admin(), service.user("bob"));
     wait_until_available(&admin).await;
-    let by_hand = automation(
-        &service,
-        &admin,
-        &json!({"type": "cron", "schedule": "0 0 1 1 *"}),
-    )
-    .await;
+    let archive = upload(&service, &admin).await;
+    let by_hand = automation(&admin, &archive, &rarely()).await;
     dispatch(&admin, &by_hand).await;
     wait_for_run(&admin, &by_hand, 1).await;
 
-    // Other users find nothing of it.
-    let list = other.get(API).await.ok();
-    assert_eq!(list["total"], 0, "{list}");
-    for (method, path) in [
-        (Method::GET, format!("{API}/{by_hand}")),
-        (Method::GET, format!("{API}/{by_hand}/runs")),
-        (Method::POST, format!("{API}/{by_hand}/dispatch")),
-        (Method::DELETE, format!("{API}/{by_hand}")),
-    ] {
-        let answer = other.call(method, &path, None).await;
-        assert_eq!(answer.status, 404, "{path}: {}", answer.text);
-    }
+    let [hook, url, secret] = webhook(&admin).await;
+    let run = runs_of(&admin, &by_hand).await.remove(0);
+    let objects = tenancy::OwnObjects {
+        automation: by_hand.clone(),
+        run: run["id"].as_str().expect("an id").to_owned(),
+        upload: archive.clone(),
+        webhook: hook,
+        organization: organization_of(&admin).await,
+    };
+    tenancy::assert_hidden(&service, &bob, &objects).await;
 
     let processes = pid_of_automations(&service);
     assert!(
@@ -200,23 +223,31 @@ async fn runs_start_by_hand_and_by_webhook_and_survive_a_crash_of_the_service() 
     wait_until_available(&admin).await;
     assert_eq!(pid_of_automations(&service), processes, "it is adopted");
 
-    let webhook = json!({"name": "hook", "source": "my-hook"});
-    let webhook = admin.post(&format!("{API}/webhooks"), &webhook).await;
-    let webhook: Value = serde_json::from_str(&webhook.text).expect("JSON");
-    let url = webhook["webhook_url"].as_str().expect("an address");
     assert!(url.starts_with(&service.url()), "{url}");
-    let by_webhook = automation(
-        &service,
-        &admin,
-        &json!({"type": "event", "source": "my-hook", "on": "opened"}),
-    )
-    .await;
-    assert_eq!(post_webhook(url, "wrong").await, 401);
-    let secret = webhook["webhook_secret"].as_str().expect("a secret");
-    assert_eq!(post_webhook(url, secret).await, 200);
+    let opened = json!({"type": "event", "source": "my-hook", "on": "opened"});
+    let by_webhook = automation(&admin, &archive, &opened).await;
+    assert_eq!(post_webhook(&url, "wrong").await, 401);
+    assert_eq!(post_webhook(&url, &secret).await, 200);
     wait_for_run(&admin, &by_webhook, 1).await;
+
+    service.set_variable("WORKSPACE_AUTH__MODE", "open");
+    service.set_variable("WORKSPACE_WEB__ENABLED", "auto");
+    service.restart().await;
+    wait_until_available(&admin).await;
+    let mut browser = Browser::start().await;
+    browser::run_in_the_web_application(&service, &mut browser, &admin, &by_hand).await;
+    wait_for_run(&admin, &by_hand, 2).await;
+    browser::look_in_the_console(&service, &mut browser, &admin, &by_hand).await;
 
     service.stop().await;
     let all_ended = || pid_of_automations(&service).is_empty();
     acceptance::wait::wait_until("the end of the automations service", TIMEOUT, all_ended).await;
+}
+
+/// The id of the caller's personal organization, with dashes.
+async fn organization_of(user: &Client) -> String {
+    let known = user.get("/api/organizations").await.ok();
+    let id = known["current_org_id"].as_str().expect("an id");
+    let id: uuid::Uuid = id.parse().expect("a UUID");
+    id.to_string()
 }

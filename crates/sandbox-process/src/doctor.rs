@@ -59,17 +59,26 @@ impl ConfiguredProcess {
         &self,
         installation: &Installation<'_>,
     ) -> anyhow::Result<String> {
-        let provisioner = match self.agent_server(installation)? {
-            AgentServerSource::Provision(provisioner) => provisioner,
-            AgentServerSource::Command(words) => {
-                let path = self.path(installation).unwrap_or_default();
+        let path = self.path(installation).unwrap_or_default();
+        self.agent_server(installation)?.describe(&path).await
+    }
+}
+
+impl AgentServerSource {
+    /// Says which program this is, without installing it.
+    ///
+    /// # Errors
+    /// The reason why there is none.
+    pub async fn describe(&self, search_path: &str) -> anyhow::Result<String> {
+        let provisioner = match self {
+            Self::Provision(provisioner) => provisioner,
+            Self::Command(words) => {
                 let program = words.first().map(OsString::as_os_str).unwrap_or_default();
-                let program = find_program(program, &path)
-                    .context("correct WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND")?;
+                let program = find_program(program, search_path).context("correct the command")?;
                 return Ok(format!("configured command, {}", program.display()));
             }
         };
-        let version = provisioner.version().to_owned();
+        let version = provisioner.version();
         if let Some(server) = provisioner.find().await {
             return Ok(format!(
                 "{version} is installed in {}",
@@ -78,7 +87,7 @@ impl ConfiguredProcess {
         }
         let python = provisioner.describe_python().await?;
         Ok(format!(
-            "{version} is not installed yet; the first start installs it with {python}"
+            "{version} is not installed yet; the first use installs it with {python}"
         ))
     }
 }

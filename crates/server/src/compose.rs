@@ -51,7 +51,7 @@ use crate::listeners::callback::CallbackRoute;
 pub(crate) use store_sql::{SchemaStatus, SqlStore as Store, StoreInspection};
 
 pub(crate) use agent_client::probe;
-pub(crate) use automations::{Automations, open_automations};
+pub(crate) use automations::{Automations, describe_automations, open_automations};
 pub(crate) use backends::{
     OpenedBackend, choose_backend, open_backend, prepare, previous_backend, unnamed_host,
 };

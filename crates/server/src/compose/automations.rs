@@ -112,6 +112,33 @@ pub(crate) async fn open_automations(
     }))
 }
 
+/// What `doctor` says about it. The error says why there are no automations.
+pub(crate) async fn describe_automations(
+    config: &Config,
+    variables: &EnvVariables,
+    route: &CallbackRoute,
+) -> anyhow::Result<String> {
+    if !config.automations.is_enabled {
+        return Ok("off".to_owned());
+    }
+    let internal_url = route.base();
+    anyhow::ensure!(
+        is_supported(internal_url),
+        "sandboxes call this service at {internal_url}, and automations need an http URL without a path \
+         (WORKSPACE_SANDBOX__CALLBACK_URL), or turn them off with WORKSPACE_AUTOMATIONS__ENABLED=off"
+    );
+    let path = settings::variable(variables, "PATH").and_then(|path| path.to_str());
+    let source = source(config, variables)?;
+    source.describe(path.unwrap_or_default()).await
+}
+
+fn source(config: &Config, variables: &EnvVariables) -> anyhow::Result<AgentServerSource> {
+    match &config.automations.command {
+        Some(command) => Ok(AgentServerSource::Command(command.clone())),
+        None => Ok(AgentServerSource::installed(provision(config, variables))?),
+    }
+}
+
 fn limits() -> GatewayLimits {
     GatewayLimits {
         max_upload_bytes: Some(MAX_BODY_BYTES),
@@ -154,10 +181,7 @@ fn process(
     // Not the host of sandboxes, whose backend ends processes that it does not know.
     let instance = short_digest(&[host.as_str().as_bytes()]);
     let instance = HostId::parse(format!("automations-{instance}"))?;
-    let source = match &config.automations.command {
-        Some(command) => AgentServerSource::Command(command.clone()),
-        None => AgentServerSource::installed(provision(config, variables))?,
-    };
+    let source = source(config, variables)?;
     let mut process = ProcessConfig::new(config.data_dir.join(DIRECTORY), instance, source);
     let path = settings::variable(variables, "PATH").and_then(|path| path.to_str());
     if let Some(path) = path {

@@ -78,6 +78,12 @@ async fn sandboxes(
     if let Some(check) = backend.examine(&installation, report).await {
         callbacks(config, features.network, check, report);
     }
+    let route = CallbackRoute::new(config, features.network, config.http.bind);
+    match compose::describe_automations(config, variables, &route).await {
+        Ok(found) => report.ok("automations", found),
+        // Everything else works without them.
+        Err(cause) => report.warn("automations", format!("{cause:#}")),
+    }
     Ok(())
 }
 

@@ -19,8 +19,8 @@ use crate::transport::{AgentAddress, AgentCall, Transport};
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Items of a page, the maximum of the automations service.
 const PAGE: usize = 100;
-/// An automation that keeps its sandboxes has one for each subject, and many runs.
-const MAX_PAGES: usize = 100;
+/// Runs of an automation are never deleted.
+const MAX_PAGES: usize = 1_000;
 const AUTOMATIONS: [&str; 3] = ["api", "automation", "v1"];
 
 /// Reads from the automations service. Cheap to clone.
@@ -48,11 +48,12 @@ impl AutomationsClient {
         answer.is_ok_and(|answer| answer.is_success())
     }
 
-    /// The sandboxes of a user's automations that keep them after a run (`keep_alive`). `key`: the user's.
+    /// The sandboxes that a user's automations still need: those of unfinished runs, and those that are kept after a run
+    /// (`keep_alive`). `key`: the user's.
     ///
     /// # Errors
     /// See [`AgentError`].
-    pub async fn kept_sandboxes(
+    pub async fn needed_sandboxes(
         &self,
         url: &Url,
         key: SecretString,
@@ -62,19 +63,22 @@ impl AutomationsClient {
             url: url.clone(),
             key,
         };
-        let mut kept = HashSet::new();
+        let mut needed = HashSet::new();
         let own = Some(("created_by", "me"));
         for automation in self.all(&at, &AUTOMATIONS, own, "automations").await? {
-            if automation["keep_alive"] != true {
-                continue;
-            }
+            let keeps = automation["keep_alive"] == true;
             let id = automation["id"].as_str().unwrap_or_default();
             let runs = [&AUTOMATIONS[..], &[id, "runs"]].concat();
+            let is_unfinished = |run: &Value| {
+                let status = run["status"].as_str();
+                matches!(status, Some("PENDING" | "RUNNING"))
+            };
             let runs = self.all(&at, &runs, None, "runs").await?;
-            let sandboxes = runs.iter().filter_map(|run| run["sandbox_id"].as_str());
-            kept.extend(sandboxes.map(str::to_owned));
+            let runs = runs.iter().filter(|run| keeps || is_unfinished(run));
+            let sandboxes = runs.filter_map(|run| run["sandbox_id"].as_str());
+            needed.extend(sandboxes.map(str::to_owned));
         }
-        Ok(kept)
+        Ok(needed)
     }
 
     async fn all(

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{API, runs_of};
 
-/// Looks at an automation that has run once, and runs it again. The service must be in open mode.
+/// Looks at an automation that has run twice, and runs it again. The service must be in open mode.
 pub(crate) async fn run_in_the_web_application(
     service: &Service,
     browser: &mut Browser,
@@ -22,7 +22,7 @@ pub(crate) async fn run_in_the_web_application(
     let running = "/Pending|Running/.test(document.body.innerText)";
     browser.click(&button, running).await;
     let runs = runs_of(user, automation).await;
-    assert_eq!(runs.len(), 2, "{runs:?}");
+    assert_eq!(runs.len(), 3, "{runs:?}");
 
     browser
         .open(&format!("{}/automations/{automation}", service.url()))
@@ -53,6 +53,6 @@ pub(crate) async fn look_in_the_console(
     let link = format!("document.querySelector('a[href=\"#/automations/{automation}\"]')");
     let there = "document.body.innerText.includes('deleted after a run')";
     browser.click(&link, there).await;
-    let runs = "document.querySelectorAll('table[role=table] tbody tr').length === 2";
-    browser.wait_until("both runs", runs).await;
+    let runs = "document.querySelectorAll('table[role=table] tbody tr').length === 3";
+    browser.wait_until("all runs", runs).await;
 }

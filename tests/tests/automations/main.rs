@@ -154,7 +154,7 @@ async fn post_webhook(url: &str, secret: &str) -> u16 {
 
 fn pid_of_automations(service: &Service) -> Vec<String> {
     let output = Command::new("pgrep")
-        .args(["-f", "uvicorn openhands.automation.app:app"])
+        .args(["-f", "automations-server/.*/boot.py"])
         .output()
         .expect("pgrep runs");
     let marker = service.data_dir().display().to_string();
@@ -167,6 +167,25 @@ fn pid_of_automations(service: &Service) -> Vec<String> {
         .filter(is_of_service)
         .map(str::to_owned)
         .collect()
+}
+
+/// Kills the automations service while it prepares the second run, which then starts again in another sandbox.
+async fn kill_while_it_prepares(service: &Service, user: &Client, automation: &str) {
+    dispatch(user, automation).await;
+    wait_for("a sandbox of the run", TIMEOUT, || async {
+        (!user.sandboxes().await.is_empty()).then_some(())
+    })
+    .await;
+    let mut kill = Command::new("kill");
+    let killed = kill.arg("-9").args(pid_of_automations(service)).status();
+    assert!(killed.is_ok_and(|status| status.success()));
+    wait_for("the end of the process", TIMEOUT, || async {
+        let health = user.get("/api/automation/health").await.ok();
+        (health["status"] != "ok").then_some(())
+    })
+    .await;
+    wait_until_available(user).await;
+    wait_for_run(user, automation, 2).await;
 }
 
 /// A webhook of the caller's organization: its id, its address and its secret.
@@ -200,6 +219,8 @@ async fn runs_start_by_hand_by_webhook_and_in_the_browser_and_survive_a_crash_of
     let by_hand = automation(&admin, &archive, &rarely()).await;
     dispatch(&admin, &by_hand).await;
     wait_for_run(&admin, &by_hand, 1).await;
+
+    kill_while_it_prepares(&service, &admin, &by_hand).await;
 
     let [hook, url, secret] = webhook(&admin).await;
     let run = runs_of(&admin, &by_hand).await.remove(0);
@@ -236,7 +257,7 @@ async fn runs_start_by_hand_by_webhook_and_in_the_browser_and_survive_a_crash_of
     wait_until_available(&admin).await;
     let mut browser = Browser::start().await;
     browser::run_in_the_web_application(&service, &mut browser, &admin, &by_hand).await;
-    wait_for_run(&admin, &by_hand, 2).await;
+    wait_for_run(&admin, &by_hand, 3).await;
     browser::look_in_the_console(&service, &mut browser, &admin, &by_hand).await;
 
     service.stop().await;

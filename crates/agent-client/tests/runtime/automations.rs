@@ -19,33 +19,32 @@ fn page(items: &str, all: &[Value]) -> StubAction {
 }
 
 #[tokio::test]
-async fn kept_sandboxes_are_those_of_automations_that_keep_them() {
-    let deleted = json!({"id": "a-1", "keep_alive": false});
-    let mut automations = vec![deleted.clone(); 100];
-    automations[7] = json!({"id": "a-2", "keep_alive": true});
+async fn needed_sandboxes_are_those_of_unfinished_runs_and_kept_ones() {
+    let automations = [
+        json!({"id": "a-1", "keep_alive": null}),
+        json!({"id": "a-2", "keep_alive": true}),
+    ];
+    let run = |status: &str, sandbox: Value| json!({"status": status, "sandbox_id": sandbox});
+    let mut runs = vec![run("COMPLETED", json!("over")); 99];
+    runs.push(run("RUNNING", json!("one")));
     let stub = Stub::start([
         page("automations", &automations),
-        page("automations", &[deleted]),
-        page(
-            "runs",
-            &[
-                json!({"sandbox_id": "one"}),
-                json!({"sandbox_id": null}),
-                json!({"sandbox_id": "two"}),
-            ],
-        ),
+        page("runs", &runs),
+        page("runs", &[run("PENDING", Value::Null)]),
+        page("runs", &[run("COMPLETED", json!("two"))]),
     ])
     .await;
-    let kept = client().kept_sandboxes(&stub.url, secret("key")).await;
+    let needed = client().needed_sandboxes(&stub.url, secret("key")).await;
     let expected = ["one", "two"].map(str::to_owned);
-    assert_eq!(kept.unwrap(), HashSet::from(expected));
+    assert_eq!(needed.unwrap(), HashSet::from(expected));
     let seen = stub.requests();
     let lines: Vec<&str> = seen.iter().map(|it| it.line.as_str()).collect();
     assert_eq!(
         lines,
         [
             "GET /api/automation/v1?limit=100&offset=0&created_by=me",
-            "GET /api/automation/v1?limit=100&offset=100&created_by=me",
+            "GET /api/automation/v1/a-1/runs?limit=100&offset=0",
+            "GET /api/automation/v1/a-1/runs?limit=100&offset=100",
             "GET /api/automation/v1/a-2/runs?limit=100&offset=0",
         ]
     );
@@ -53,14 +52,14 @@ async fn kept_sandboxes_are_those_of_automations_that_keep_them() {
 }
 
 #[tokio::test]
-async fn an_answer_without_a_list_says_nothing_about_kept_sandboxes() {
+async fn an_answer_without_a_list_says_nothing_about_needed_sandboxes() {
     for action in [
         StubAction::Json(200, json!({"items": []})),
         StubAction::Json(502, json!({"detail": "who are you?"})),
         StubAction::Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{".to_vec()),
     ] {
         let stub = Stub::start([action]).await;
-        let kept = client().kept_sandboxes(&stub.url, secret("key")).await;
+        let kept = client().needed_sandboxes(&stub.url, secret("key")).await;
         assert!(kept.is_err(), "{kept:?}");
     }
 }

@@ -288,14 +288,12 @@ fn complete_in(
     found
 }
 
-/// Without the script the agent server starts too, but more slowly.
+/// Without the script the program starts too.
 async fn write_boot_script(server: &InstalledProgram) {
-    if !server.program.has_boot_script() {
-        return;
-    }
-    let root = server.root.clone();
-    if let Err(error) = blocking("writing boot.py", move || boot::write_script(&root)).await {
-        tracing::debug!(error = %chain(&error), root = %server.root.display(), "cannot write boot.py: the agent server boots more slowly");
+    let (root, script) = (server.root.clone(), server.program.boot_script());
+    let written = blocking("writing boot.py", move || boot::write_script(&root, script));
+    if let Err(error) = written.await {
+        tracing::debug!(error = %chain(&error), root = %server.root.display(), "cannot write boot.py: {} starts without it", server.program.name());
     }
 }
 

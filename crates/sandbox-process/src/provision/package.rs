@@ -33,8 +33,7 @@ impl PythonProgram {
         }
     }
 
-    /// The version to install by default. Later ones of both (1.58.1, 1.26.0) require a `certifi` that the index does not
-    /// have, so they do not resolve.
+    /// The version to install by default.
     pub(super) const fn default_version(self) -> &'static str {
         match self {
             Self::AgentServer => "1.58.0",
@@ -82,16 +81,18 @@ impl PythonProgram {
 
     /// The arguments of Python that start it, without `--host` and `--port`.
     pub(super) fn arguments(self, root: &Path) -> Vec<OsString> {
-        match self {
-            Self::AgentServer => boot::arguments(root).into(),
-            Self::Automations => ["-m", "uvicorn", "openhands.automation.app:app"]
-                .map(OsString::from)
-                .into(),
-        }
+        let otherwise: &[&str] = match self {
+            Self::AgentServer => &["-m", "openhands.agent_server"],
+            Self::Automations => &["-m", "uvicorn", "openhands.automation.app:app"],
+        };
+        boot::arguments(root, otherwise)
     }
 
-    /// Whether it has the start script.
-    pub(super) fn has_boot_script(self) -> bool {
-        self == Self::AgentServer
+    /// The start script.
+    pub(super) const fn boot_script(self) -> &'static str {
+        match self {
+            Self::AgentServer => include_str!("boot.py"),
+            Self::Automations => include_str!("boot_automations.py"),
+        }
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use agent_client::AutomationsClient;
 use domain::encryption::vault::Fingerprints as _;
@@ -55,11 +55,8 @@ pub(crate) async fn open_automations(
         return Ok(None);
     }
     let internal_url = route.base();
-    if !is_supported(internal_url) {
-        tracing::info!(
-            "automations are off: sandboxes call this service at {internal_url}, and automations need an http URL without \
-             a path (WORKSPACE_SANDBOX__CALLBACK_URL)"
-        );
+    if let Err(cause) = check_url(internal_url) {
+        tracing::info!("automations are off: {cause}");
         return Ok(None);
     }
     let secret = |purpose: &str, text: &str| {
@@ -100,7 +97,9 @@ pub(crate) async fn open_automations(
         client,
         backend,
         launch: launch(session_key, internal_url)?,
+        clock: super::clock(),
         status,
+        process_start: Mutex::default(),
         wanted,
         is_stopping: AtomicBool::new(false),
         is_in_use,
@@ -122,11 +121,7 @@ pub(crate) async fn describe_automations(
         return Ok("off".to_owned());
     }
     let internal_url = route.base();
-    anyhow::ensure!(
-        is_supported(internal_url),
-        "sandboxes call this service at {internal_url}, and automations need an http URL without a path \
-         (WORKSPACE_SANDBOX__CALLBACK_URL), or turn them off with WORKSPACE_AUTOMATIONS__ENABLED=off"
-    );
+    check_url(internal_url)?;
     let path = settings::variable(variables, "PATH").and_then(|path| path.to_str());
     let source = source(config, variables)?;
     source.describe(path.unwrap_or_default()).await
@@ -154,9 +149,16 @@ fn settings_text(process: &ProcessConfig) -> String {
     format!("{:?}\n{settings}", process.agent_server)
 }
 
-/// Whether the process reaches this service at the URL: its proxy takes plain requests only.
-fn is_supported(internal_url: &str) -> bool {
-    Url::parse(internal_url).is_ok_and(|url| url.scheme() == "http" && url.path() == "/")
+/// Checks that the process reaches this service at the URL: its proxy takes plain requests only.
+fn check_url(internal_url: &str) -> anyhow::Result<()> {
+    let is_supported =
+        Url::parse(internal_url).is_ok_and(|url| url.scheme() == "http" && url.path() == "/");
+    anyhow::ensure!(
+        is_supported,
+        "sandboxes call this service at {internal_url}, and automations need an http URL without a path \
+         (WORKSPACE_SANDBOX__CALLBACK_URL)"
+    );
+    Ok(())
 }
 
 fn launch(session_key: SecretString, internal_url: &str) -> anyhow::Result<SandboxLaunch> {
@@ -258,7 +260,7 @@ mod tests {
             ("http://agents.example/team", false),
             ("agents.example", false),
         ] {
-            assert_eq!(is_supported(url), expected, "{url}");
+            assert_eq!(check_url(url).is_ok(), expected, "{url}");
         }
     }
 }

@@ -2,11 +2,12 @@
 
 mod cleanup;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agent_client::AutomationsClient;
+use domain::clock::{Clock, Timestamp};
 use domain::error::chain;
 use domain::sandbox::{
     BackendState, PrepareProgress, SandboxBackend, SandboxError, SandboxLaunch, SandboxLifecycle,
@@ -39,7 +40,10 @@ pub(crate) struct AutomationsRunner {
     pub(crate) lifecycle: Arc<dyn SandboxLifecycle>,
     pub(crate) client: AutomationsClient,
     pub(crate) launch: SandboxLaunch,
+    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) status: watch::Sender<AutomationsStatus>,
+    /// When the process started; unknown if an earlier process of this service has started it.
+    pub(crate) process_start: Mutex<Option<Timestamp>>,
     /// Notified when a user asks for automations.
     pub(crate) wanted: Arc<Notify>,
     /// Set before the process is stopped, so that it is not started again.
@@ -100,6 +104,12 @@ impl AutomationsRunner {
         let progress = PrepareProgress::silent();
         self.backend.prepare(&self.launch.spec, &progress).await?;
         self.backend.check().await?;
+        let id = &self.launch.id;
+        let is_there = matches!(
+            self.lifecycle.inspect(id).await?,
+            Some(BackendState::Running(_))
+        );
+        let process_start = (!is_there).then(|| self.clock.now());
         let url = self.lifecycle.start(&self.launch).await?.agent_url;
         let deadline = Instant::now() + BOOT_TIMEOUT;
         while !self.client.is_ready(&url).await {
@@ -116,7 +126,15 @@ impl AutomationsRunner {
             }
             sleep(PROBE_INTERVAL).await;
         }
+        if process_start.is_some() {
+            *self.locked_process_start() = process_start;
+        }
         Ok(url)
+    }
+
+    fn locked_process_start(&self) -> MutexGuard<'_, Option<Timestamp>> {
+        let locked = self.process_start.lock();
+        locked.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Why the process does not run; `None` while it does.

@@ -180,7 +180,7 @@ fn spawn_automations(
     // This is the only place that sets it.
     let _ = automations.listener.set(socket.local_addr()?);
     let runner = automations.runner;
-    tasks.spawn(RunCleanup::of(&runner).run(surface.1.clone()));
+    tasks.spawn(RunCleanup(Arc::clone(&runner)).run(surface.1.clone()));
     spawn_http_server(http, kind, socket, surface, tasks)?;
     tasks.spawn(Arc::clone(&runner).run());
     Ok(Some(runner))

@@ -3,6 +3,7 @@
 //! The automations service deletes the sandbox of a run itself, but only once, and not at all if it ends before it has stored
 //! the sandbox's id.
 
+use domain::clock::Timestamp;
 use domain::sandbox::{DesiredState, RetirementReason, Sandbox};
 
 use super::SandboxReconciler;
@@ -11,33 +12,37 @@ use crate::automation_keys::KEY_TTL;
 use crate::sandboxes::{SandboxService, for_each_on_host};
 
 impl SandboxService {
-    /// Sandboxes of this host whose runs have ended: the keys with which they were made have expired.
-    pub async fn of_ended_runs(&self) -> Result<Vec<Sandbox>, AppError> {
-        self.reconciler.of_ended_runs().await
+    /// Sandboxes of this host that runs have made and may have left: those whose run has ended, because the key of the run has
+    /// expired, and those from before `process_start`, if that process of the automations service has prepared no run before.
+    pub async fn of_earlier_runs(
+        &self,
+        process_start: Option<Timestamp>,
+    ) -> Result<Vec<Sandbox>, AppError> {
+        self.reconciler.of_earlier_runs(process_start).await
     }
 
     /// Deletes the sandbox of an ended run, unless a conversation in it runs.
     pub async fn delete_after_run(&self, sandbox: &Sandbox) {
-        self.reconciler.delete_after_run(sandbox).await;
+        let why = RetirementReason::OlderThan(self.clock.now());
+        self.reconciler.retire_sandbox(sandbox, why).await;
     }
 }
 
 impl SandboxReconciler {
-    async fn of_ended_runs(&self) -> Result<Vec<Sandbox>, AppError> {
+    async fn of_earlier_runs(
+        &self,
+        process_start: Option<Timestamp>,
+    ) -> Result<Vec<Sandbox>, AppError> {
         let expired = self.time_before(KEY_TTL);
+        let before = process_start.map_or(expired, |start| start.max(expired));
         let mut found = Vec::new();
         for_each_on_host(&*self.0.host_sandboxes, &self.0.policy.host, |row| {
             let is_left = row.automation_key.is_some() && row.desired != DesiredState::Deleted;
-            if is_left && row.created_at <= expired {
+            if is_left && row.created_at < before {
                 found.push(row);
             }
         })
         .await?;
         Ok(found)
-    }
-
-    async fn delete_after_run(&self, row: &Sandbox) {
-        let why = RetirementReason::OlderThan(self.time_before(KEY_TTL));
-        self.retire_sandbox(row, why).await;
     }
 }

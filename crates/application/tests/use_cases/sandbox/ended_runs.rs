@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use domain::clock::Timestamp;
 use domain::id::{ApiKeyId, SandboxId};
 use domain::sandbox::{DesiredState, Sandbox, SandboxCaps, SandboxRepository, SandboxStatus};
 use domain::user::identity::KeyHash;
@@ -32,10 +33,12 @@ async fn store_copy(fixture: &Fixture, of: &Sandbox, id: &str, age: Duration, is
     inserted.expect("stored");
 }
 
-async fn left_behind(fixture: &Fixture) -> Vec<String> {
-    let left = fixture.app.sandboxes.of_ended_runs().await;
+async fn left_behind(fixture: &Fixture, process_start: Option<Timestamp>) -> Vec<String> {
+    let left = fixture.app.sandboxes.of_earlier_runs(process_start).await;
     let left = left.expect("readable").into_iter();
-    left.map(|row| row.id.to_string()).collect()
+    let mut left: Vec<_> = left.map(|row| row.id.to_string()).collect();
+    left.sort();
+    left
 }
 
 #[tokio::test(start_paused = true)]
@@ -43,14 +46,24 @@ async fn sandboxes_of_ended_runs_are_found_and_deleted() {
     let fixture = Fixture::new().await;
     let started = fixture.app.sandboxes.start(&alice(), None).await;
     let row = started.expect("within the caps");
+    let minute = Duration::from_secs(60);
     store_copy(&fixture, &row, "left", AGE, true).await;
-    store_copy(&fixture, &row, "young", Duration::from_secs(60), true).await;
+    store_copy(&fixture, &row, "young", minute, true).await;
     store_copy(&fixture, &row, "of-a-user", AGE, false).await;
-    assert_eq!(left_behind(&fixture).await, ["left"]);
+    assert_eq!(left_behind(&fixture, None).await, ["left"]);
+    // The process that prepared the young one has ended.
+    let now = clock().now();
+    assert_eq!(left_behind(&fixture, Some(now)).await, ["left", "young"]);
+    let earlier = Some(now.minus(2 * minute));
+    assert_eq!(left_behind(&fixture, earlier).await, ["left"]);
+    assert_eq!(
+        left_behind(&fixture, Some(now.minus(2 * AGE))).await,
+        ["left"]
+    );
 
-    let left = fixture.app.sandboxes.of_ended_runs().await.expect("rows");
-    fixture.app.sandboxes.delete_after_run(&left[0]).await;
-    let id = left[0].id.clone();
-    wait_for(|| async { fixture.sandbox(&id).await.is_none().then_some(()) }).await;
-    assert!(left_behind(&fixture).await.is_empty());
+    let left = fixture.app.sandboxes.of_earlier_runs(None).await;
+    let left = left.expect("readable").remove(0);
+    fixture.app.sandboxes.delete_after_run(&left).await;
+    wait_for(|| async { fixture.sandbox(&left.id).await.is_none().then_some(()) }).await;
+    assert!(left_behind(&fixture, None).await.is_empty());
 }

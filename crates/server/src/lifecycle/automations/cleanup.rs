@@ -1,16 +1,15 @@
-//! Deletes sandboxes that ended runs of automations have left behind.
+//! Deletes sandboxes that runs of automations have left behind.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use agent_client::AutomationsClient;
 use application::{App, AppError};
 use domain::error::{ErrorClass, chain};
 use domain::id::{OrganizationId, OwnerId};
 use domain::sandbox::Sandbox;
 use http_api::AutomationsStatus;
-use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::timeout;
 use url::Url;
 
 use super::AutomationsRunner;
@@ -18,59 +17,61 @@ use super::AutomationsRunner;
 const INTERVAL: Duration = Duration::from_secs(5 * 60);
 
 /// The clean-up, while the automations service runs.
-pub(crate) struct RunCleanup {
-    client: AutomationsClient,
-    status: watch::Receiver<AutomationsStatus>,
-}
+pub(crate) struct RunCleanup(pub(crate) Arc<AutomationsRunner>);
 
 impl RunCleanup {
-    pub(crate) fn of(runner: &AutomationsRunner) -> Self {
-        Self {
-            client: runner.client.clone(),
-            status: runner.status.subscribe(),
+    /// Cleans up after each start of the process, and then from time to time.
+    pub(crate) async fn run(self, app: App) {
+        let mut status = self.0.status.subscribe();
+        loop {
+            let url = match &*status.borrow_and_update() {
+                AutomationsStatus::Running(url) => Some(url.clone()),
+                AutomationsStatus::Unavailable(_) => None,
+            };
+            if let Some(url) = url {
+                self.clean_up(&app, &url).await;
+            }
+            // The runner, which sends the status, lives as long as this.
+            let _ = timeout(INTERVAL, status.changed()).await;
         }
     }
 
-    pub(crate) async fn run(self, app: App) {
-        loop {
-            sleep(INTERVAL).await;
-            let url = match &*self.status.borrow() {
-                AutomationsStatus::Running(url) => url.clone(),
-                AutomationsStatus::Unavailable(_) => continue,
-            };
-            match app.sandboxes.of_ended_runs().await {
-                Ok(ended) => self.delete(&app, &url, ended).await,
-                Err(error) => {
-                    let error = chain(&error);
-                    tracing::warn!(error, "cannot list sandboxes of automations; trying again");
-                }
+    async fn clean_up(&self, app: &App, url: &Url) {
+        let process_start = *self.0.locked_process_start();
+        match app.sandboxes.of_earlier_runs(process_start).await {
+            Ok(earlier) => self.delete(app, url, earlier).await,
+            Err(error) => {
+                let error = chain(&error);
+                tracing::warn!(error, "cannot list sandboxes of automations; trying again");
             }
         }
     }
 
-    async fn delete(&self, app: &App, url: &Url, mut ended: Vec<Sandbox>) {
-        ended.sort_by(|a, b| a.owner.cmp(&b.owner));
-        for sandboxes in ended.chunk_by(|a, b| a.owner == b.owner) {
+    async fn delete(&self, app: &App, url: &Url, mut earlier: Vec<Sandbox>) {
+        earlier.sort_by(|a, b| a.owner.cmp(&b.owner));
+        for sandboxes in earlier.chunk_by(|a, b| a.owner == b.owner) {
             let Some(Sandbox { owner, .. }) = sandboxes.first() else {
                 continue;
             };
-            let kept = match self.kept(app, url, owner).await {
-                Ok(kept) => kept,
+            let needed = match self.needed(app, url, owner).await {
+                Ok(needed) => needed,
                 Err(error) => {
                     let error = chain(&error);
-                    tracing::warn!(%owner, error, "cannot ask which sandboxes automations keep; trying again");
+                    tracing::warn!(%owner, error, "cannot ask which sandboxes automations need; trying again");
                     continue;
                 }
             };
-            let left = sandboxes.iter().filter(|it| !kept.contains(it.id.as_str()));
+            let left = sandboxes
+                .iter()
+                .filter(|it| !needed.contains(it.id.as_str()));
             for sandbox in left {
                 app.sandboxes.delete_after_run(sandbox).await;
             }
         }
     }
 
-    /// The sandboxes that automations of this owner keep, for runs that continue a conversation.
-    async fn kept(
+    /// The sandboxes that automations of this owner need.
+    async fn needed(
         &self,
         app: &App,
         url: &Url,
@@ -79,7 +80,7 @@ impl RunCleanup {
         let user = OrganizationId::personal(&owner.user());
         let organization = owner.shared_organization().unwrap_or(user);
         match app.automation_keys.for_run(user, organization).await {
-            Ok(key) => Ok(self.client.kept_sandboxes(url, key).await?),
+            Ok(key) => Ok(self.0.client.needed_sandboxes(url, key).await?),
             // Automations of those who may not use the service any more run no more.
             Err(AppError::Refused {
                 class: ErrorClass::NotFound,

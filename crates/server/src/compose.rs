@@ -50,7 +50,7 @@ use crate::listeners::callback::CallbackRoute;
 /// The store under a neutral name, for commands that inspect or administer it.
 pub(crate) use store_sql::{SchemaStatus, SqlStore as Store, StoreInspection};
 
-pub(crate) use agent_client::probe;
+pub(crate) use agent_client::{AutomationsClient, probe};
 pub(crate) use automations::{Automations, describe_automations, open_automations};
 pub(crate) use backends::{
     OpenedBackend, choose_backend, open_backend, prepare, previous_backend, unnamed_host,

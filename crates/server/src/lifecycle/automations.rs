@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use agent_client::AutomationsClient;
 use domain::clock::{Clock, Timestamp};
 use domain::error::chain;
 use domain::sandbox::{
@@ -17,6 +16,8 @@ use http_api::AutomationsStatus;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 use url::Url;
+
+use crate::compose::AutomationsClient;
 
 pub(crate) use self::cleanup::RunCleanup;
 

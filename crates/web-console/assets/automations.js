@@ -45,7 +45,7 @@ const runsOf = async (id, limit, signal) => {
 
 const runNow = (it, refresh) =>
   button("Run now", () => once(`run ${it.id}`, async () => {
-    await act("The run starts within ten seconds.", () => post(`${AUTOMATIONS}/${part(it.id)}/dispatch`));
+    await act("The run starts soon.", () => post(`${AUTOMATIONS}/${part(it.id)}/dispatch`));
     await refresh();
   }), { at: `run ${it.id}`, label: `Run ${it.name} now` });
 

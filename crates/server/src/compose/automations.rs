@@ -232,6 +232,11 @@ fn environment(internal_url: &str, service_key: &SecretString) -> BTreeMap<Strin
         ),
         ("FILE_STORE", "local"),
         ("LOCAL_STORAGE_PATH", "/workspace/files"),
+        // A poll for due automations takes 50 of them. By default there is one in a minute, and in ten seconds one for runs.
+        ("AUTOMATION_SCHEDULER_INTERVAL_SECONDS", "10"),
+        ("AUTOMATION_DISPATCHER_INTERVAL_SECONDS", "2"),
+        // A sandbox is there in a second.
+        ("AUTOMATION_SANDBOX_POLL_INTERVAL", "1"),
         // No telemetry.
         ("AUTOMATION_POSTHOG_API_KEY", ""),
         // Otherwise a line for each column at each start.

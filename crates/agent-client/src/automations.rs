@@ -63,32 +63,40 @@ impl AutomationsClient {
             url: url.clone(),
             key,
         };
-        let mut needed = HashSet::new();
+        let mut automations = Vec::new();
         let own = Some(("created_by", "me"));
-        for automation in self.all(&at, &AUTOMATIONS, own, "automations").await? {
-            let keeps = automation["keep_alive"] == true;
+        let read = |automation: &Value| {
             let id = automation["id"].as_str().unwrap_or_default();
-            let runs = [&AUTOMATIONS[..], &[id, "runs"]].concat();
-            let is_unfinished = |run: &Value| {
-                let status = run["status"].as_str();
-                matches!(status, Some("PENDING" | "RUNNING"))
+            automations.push((id.to_owned(), automation["keep_alive"] == true));
+        };
+        self.each(&at, &AUTOMATIONS, own, "automations", read)
+            .await?;
+        let mut needed = HashSet::new();
+        for (id, keeps) in automations {
+            let runs = [&AUTOMATIONS[..], &[id.as_str(), "runs"]].concat();
+            let read = |run: &Value| {
+                let is_unfinished = matches!(run["status"].as_str(), Some("PENDING" | "RUNNING"));
+                let sandbox = run["sandbox_id"].as_str();
+                needed.extend(
+                    sandbox
+                        .filter(|_| keeps || is_unfinished)
+                        .map(str::to_owned),
+                );
             };
-            let runs = self.all(&at, &runs, None, "runs").await?;
-            let runs = runs.iter().filter(|run| keeps || is_unfinished(run));
-            let sandboxes = runs.filter_map(|run| run["sandbox_id"].as_str());
-            needed.extend(sandboxes.map(str::to_owned));
+            self.each(&at, &runs, None, "runs", read).await?;
         }
         Ok(needed)
     }
 
-    async fn all(
+    /// Passes each item of a list on, page by page.
+    async fn each(
         &self,
         at: &AgentEndpoint,
         segments: &[&str],
         filter: Option<(&'static str, &str)>,
         items: &str,
-    ) -> Result<Vec<Value>, AgentError> {
-        let mut all = Vec::new();
+        mut read: impl FnMut(&Value),
+    ) -> Result<(), AgentError> {
         for page in 0..MAX_PAGES {
             let mut call = AgentCall::new(Method::GET, at, segments, TIMEOUT)
                 .query("limit", &PAGE.to_string())
@@ -97,14 +105,13 @@ impl AutomationsClient {
                 call = call.query(name, value);
             }
             let answer = self.transport.exchange(&call).await?;
-            let mut document = call.document(&answer)?;
-            let Value::Array(found) = document[items].take() else {
+            let document = call.document(&answer)?;
+            let Some(found) = document[items].as_array() else {
                 return Err(malformed("the automations service sends no list"));
             };
-            let count = found.len();
-            all.extend(found);
-            if count < PAGE {
-                return Ok(all);
+            found.iter().for_each(&mut read);
+            if found.len() < PAGE {
+                return Ok(());
             }
         }
         Err(malformed("the automations service sends too long a list"))

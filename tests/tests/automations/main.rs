@@ -51,7 +51,16 @@ result["run_id"] = os.environ["AUTOMATION_RUN_ID"]
 import time
 time.sleep(2)
 headers = {**bearer, "Content-Type": "application/json"}
-sys.exit(status("POST", os.environ["AUTOMATION_CALLBACK_URL"], headers, json.dumps(result).encode()) != 200)
+for attempt in range(60):
+    # The automations service may be killed in this moment.
+    try:
+        reported = status("POST", os.environ["AUTOMATION_CALLBACK_URL"], headers, json.dumps(result).encode())
+    except OSError:
+        reported = 503
+    if reported < 500:
+        break
+    time.sleep(1)
+sys.exit(reported != 200)
 "#;
 
 pub(crate) fn http() -> reqwest::Client {

@@ -1,16 +1,19 @@
 //! The automations service: whose requests reach it, with which key, and what its keys open.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use actix_web::test::TestRequest;
 use application::AuthMode;
 use domain::id::{OrganizationId, UserId};
 use endpoint_guard::Unguarded;
+use futures::poll;
 use http_api::{
     AddressConfig, AutomationsSite, AutomationsStatus, Gateway, GatewayLimits, HttpConfig, Listener,
 };
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
+use tokio::task::yield_now;
 
 use crate::fixture::{ADA, BOB, TestResponse, UNKNOWN, World};
 use crate::sandbox::forwarding::FakeAgentServer;
@@ -252,6 +255,25 @@ async fn a_key_for_runs_opens_only_what_runs_need() {
             }
         }
     }
+}
+
+#[actix_web::test]
+async fn the_report_of_a_run_waits_for_a_restart_of_the_automations_service() {
+    let fixture = AutomationsFixture::new(AuthMode::ApiKey).await;
+    let ada = id_of("ada");
+    let issued = fixture.issue(SERVICE_KEY, &ada, &ada).await.ok();
+    let key = issued["key"].as_str().unwrap();
+    let restarting = AutomationsStatus::Unavailable("it starts again".to_owned());
+    let running = fixture.status.send_replace(restarting);
+    let complete = TestRequest::post().uri("/api/automation/v1/runs/r/complete");
+    let mut report = pin!(fixture.ask(Listener::Callback, key, complete));
+    for _ in 0..100 {
+        assert!(poll!(&mut report).is_pending());
+        yield_now().await;
+    }
+    fixture.status.send_replace(running);
+    let echoed = report.await.ok();
+    assert_eq!(echoed["bearer"], format!("Bearer {key}"));
 }
 
 #[actix_web::test]

@@ -12,8 +12,8 @@ use crate::automation_keys::KEY_TTL;
 use crate::sandboxes::{SandboxService, for_each_on_host};
 
 impl SandboxService {
-    /// Sandboxes of this host that runs have made and may have left: those whose run has ended, because the key of the run has
-    /// expired, and those from before `process_start`, if that process of the automations service has prepared no run before.
+    /// Sandboxes of this host that runs of automations have made and may have left: those whose run has ended, because its key
+    /// has expired, and those from before `process_start`, which this process of the automations service does not prepare.
     pub async fn of_earlier_runs(
         &self,
         process_start: Option<Timestamp>,

@@ -17,6 +17,7 @@ use futures::FutureExt as _;
 use gateway::ForwardTarget;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
+use tokio::time::timeout;
 
 use crate::audit::AuditContext;
 use crate::automations::{AutomationsGateway, AutomationsStatus};
@@ -29,6 +30,8 @@ use crate::problem::Problem;
 use crate::state::{HttpState, Listener};
 
 const PREFIX: &str = "/api/automation";
+/// How long a request of a run waits for a restart of the automations service. Many scripts report their end only once.
+const RESTART_WAIT: Duration = Duration::from_secs(30);
 /// A start of the installed automations service takes about this time.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 /// The paths whose responses name addresses for webhooks.
@@ -102,6 +105,7 @@ pub(crate) async fn forward(
                     "Only a run of an automation may do this",
                 ));
             }
+            wait_for_restart(state).await;
             (bearer_of(&req), actor.owner.to_string())
         }
         PathAccess::User => {
@@ -145,6 +149,15 @@ async fn with_public_urls(
     let text = String::from_utf8_lossy(&body);
     let text = text.replace(&of(&site.internal_url), &of(state.addresses.public()));
     Ok(head.set_body(BoxBody::new(text)))
+}
+
+async fn wait_for_restart(state: &HttpState) {
+    if let Some(site) = &state.automations {
+        let mut status = site.status.clone();
+        let running = status.wait_for(|status| matches!(status, AutomationsStatus::Running(_)));
+        // Without one the response is the same as for users.
+        let _ = timeout(RESTART_WAIT, running).await;
+    }
 }
 
 /// The target, if the automations service answers.

@@ -230,9 +230,9 @@ fn with_automations() -> Builder {
 
 #[tokio::test]
 #[ignore = "a part of `cargo xtask nightly`; the other test kills each process once"]
-async fn killed_processes_lose_and_duplicate_no_run() {
+async fn killed_processes_leave_each_run_with_an_end_and_duplicate_none() {
     let service = with_automations().env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "40");
-    crashes::lose_and_duplicate_nothing(service.start().await, 200, 30).await;
+    crashes::end_each_run_once(service.start().await, 200, 30).await;
 }
 
 #[tokio::test]

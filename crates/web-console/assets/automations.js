@@ -5,11 +5,13 @@ import { next } from "./cron.js";
 import { act, once } from "./dialogs.js";
 import { button, card, facts, h, section, table } from "./dom.js";
 import { duration, money, state, when } from "./format.js";
-import { live } from "./live.js";
+import { live, more } from "./live.js";
 
 const AUTOMATIONS = "api/automation/v1";
-/** The maximum of the automations service. */
-const PAGE = 100;
+/** Each shown one is a request for its latest run. */
+const PAGE = 20;
+/** The most that the automations service sends at once. */
+const MAX_SHOWN = 100;
 const MAX_RUNS = 50;
 
 const shown = ({ id, name, prompt, trigger, enabled, disabled_detail, timeout, keep_alive }) => ({
@@ -54,10 +56,12 @@ const cause = (run) => run?.cause ?? "–";
 /** Opens the list, or one of them. */
 export function automations(place, context) {
   if (context.rest) return automation(place, context);
+  const count = { count: 1 };
   const load = async (signal) => {
     const absent = await absence(signal);
     if (absent) return { absent };
-    const { automations: found, total } = await get(AUTOMATIONS, { limit: PAGE }, signal);
+    const limit = Math.min(MAX_SHOWN, PAGE * count.count);
+    const { automations: found, total } = await get(AUTOMATIONS, { limit }, signal);
     const latest = await Promise.all(found.map((it) => runsOf(it.id, 1, signal)));
     return { total, items: found.map((it, at) => ({ ...shown(it), run: latest[at][0] })) };
   };
@@ -72,8 +76,8 @@ export function automations(place, context) {
   const render = ({ absent, items, total }) => {
     if (absent) return h("p", { class: "empty" }, absent);
     const own = HAS_WEB_APP ? h("p", {}, h("a", { href: new URL("automations", ROOT).pathname }, "Make and change automations in the web application.")) : null;
-    const rest = total > items.length ? h("p", { class: "small" }, `${total - items.length} more are not shown.`) : null;
-    return card("Automations", table("Automations", columns, items, { key: (it) => it.id, empty: "No automations." }), rest, own);
+    const rest = items.length < Math.min(total, MAX_SHOWN);
+    return card("Automations", table("Automations", columns, items, { key: (it) => it.id, empty: "No automations." }), more(count, rest, () => refresh()), own);
   };
   const refresh = live(place, context.signal, load, render, { isSlow: () => true });
 }

@@ -82,7 +82,7 @@ const LISTS: [&str; 6] = [
     "?created_by=others",
 ];
 
-/// Sends a request of `user` that also claims to be somebody else.
+/// Sends a request of `user` with headers that name another user.
 async fn forged(
     service: &Service,
     user: &Client,

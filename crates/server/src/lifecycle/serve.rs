@@ -15,7 +15,7 @@ use sandbox_provider::{Installation, SandboxNetworking};
 use tokio::runtime::Handle;
 
 use crate::compose::{self, Automations, EnvVariables, KeyFollower, OpenedBackend, Service};
-use crate::config::{AuthModeSetting, Config, HttpSettings};
+use crate::config::{AuthModeSetting, Config};
 use crate::data_dir::DataDir;
 use crate::disk_space::DiskSpace;
 use crate::lifecycle::automations::{AutomationsRunner, RunCleanup};
@@ -84,7 +84,7 @@ pub(crate) async fn serve(
     let manager = ServiceManager::of(variables);
     manager.ready();
     let mut reloader = ConfigReloader::new((config, variables, level), app.clone(), http.clone());
-    let automations = spawn_automations(&config.http, automations, surface.clone(), &tasks)?;
+    let automations = spawn_automations(config, automations, surface.clone(), &tasks)?;
     let metrics = metrics_listener
         .map(|socket| spawn_http_server(&config.http, Listener::Metrics, socket, surface, &tasks));
     let listeners = RunningListeners {
@@ -166,7 +166,7 @@ fn open_callbacks(
 
 /// Opens the listener for the automations service, and runs that service from then on.
 fn spawn_automations(
-    http: &HttpSettings,
+    config: &Config,
     automations: Option<Automations>,
     surface: (HttpState, App),
     tasks: &BackgroundTasks,
@@ -180,8 +180,11 @@ fn spawn_automations(
     // This is the only place that sets it.
     let _ = automations.listener.set(socket.local_addr()?);
     let runner = automations.runner;
-    tasks.spawn(RunCleanup(Arc::clone(&runner)).run(surface.1.clone()));
-    spawn_http_server(http, kind, socket, surface, tasks)?;
+    // Replicas that share a host have runs of which this one's automations service knows nothing.
+    if config.sandbox.shared_host.is_none() {
+        tasks.spawn(RunCleanup(Arc::clone(&runner)).run(surface.1.clone()));
+    }
+    spawn_http_server(&config.http, kind, socket, surface, tasks)?;
     tasks.spawn(Arc::clone(&runner).run());
     Ok(Some(runner))
 }

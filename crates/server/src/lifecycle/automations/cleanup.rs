@@ -14,7 +14,8 @@ use url::Url;
 
 use super::AutomationsRunner;
 
-const INTERVAL: Duration = Duration::from_secs(5 * 60);
+/// Each pass makes a key for each user with old sandboxes of runs.
+const INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// The clean-up, while the automations service runs.
 pub(crate) struct RunCleanup(pub(crate) Arc<AutomationsRunner>);

@@ -75,6 +75,7 @@ use crate::runtime::hosts::HostWatch;
 use crate::runtime::housekeeping::Housekeeping;
 use crate::runtime::metrics::MetricsRecorder;
 use crate::sandbox_git::SandboxGit;
+use crate::sandboxes::egress::EgressService;
 use crate::sandboxes::{
     SandboxFactory, SandboxLogService, SandboxReconciler, SandboxService, SandboxTokens,
 };
@@ -110,6 +111,8 @@ pub struct App {
     /// Starts, pauses, resumes and deletes sandboxes, and lists sandbox specs.
     pub sandboxes: SandboxService,
     pub sandbox_logs: SandboxLogService,
+    /// Hosts for which sandboxes ask their owners.
+    pub egress: EgressService,
     pub events: EventService,
     pub exports: ExportService,
     pub event_streams: EventStreams,
@@ -196,7 +199,7 @@ impl App {
             tokens.clone(),
         );
         let models = ModelAccess::new(ports, &policy, tokens.clone());
-        let sandbox_git = SandboxGit::new(ports, &policy, tokens, settings.clone());
+        let sandbox_git = SandboxGit::new(ports, &policy, tokens.clone(), settings.clone());
         let syncer = ConversationSyncer::new(ports, &policy, streams.clone(), quotas.clone());
         let reconciler = SandboxReconciler::new(
             ports,
@@ -295,6 +298,7 @@ impl App {
                 policy.host.clone(),
                 streams.shutdown().clone(),
             ),
+            egress: EgressService::new(ports, tokens),
             events: EventService(Arc::clone(&ports.events)),
             exports: ExportService::new(
                 Arc::clone(&ports.events),

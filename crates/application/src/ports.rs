@@ -28,6 +28,7 @@ use domain::sandbox::{
 use domain::skill::SkillLibrary;
 use domain::start_task::{StartTaskQueue, StartTaskRepository};
 use domain::user::device_login::DeviceLoginRepository;
+use domain::user::egress::EgressRequestRepository;
 use domain::user::identity::{AdministrationRepository, ApiKeyRepository, UserRepository};
 use domain::user::mail::Mailer;
 use domain::user::organization::{OrganizationDeletionRepository, OrganizationRepository};
@@ -74,6 +75,8 @@ pub struct Ports {
     pub passwords: Arc<dyn PasswordRepository>,
     /// Programs that wait until a person signs them in.
     pub device_logins: Arc<dyn DeviceLoginRepository>,
+    /// Hosts that the egress policy refused to sandboxes.
+    pub egress_requests: Arc<dyn EgressRequestRepository>,
     /// Identities and e-mail addresses of users.
     pub identities: Arc<dyn IdentityRepository>,
     pub identity_providers: Arc<dyn IdentityProviders>,

@@ -21,7 +21,9 @@ mod usage;
 pub use call::{
     BrokerConfig, ModelAnswer, ModelBroker, ModelCall, ModelCallCounts, ModelCallError,
 };
-pub use egress::{AuthorityError, EgressCounts, EgressProxy, EgressRules, SandboxSecrets};
+pub use egress::{
+    AuthorityError, EgressApprovals, EgressCounts, EgressProxy, EgressRules, SandboxSecrets,
+};
 pub use git::{GitAnswer, GitAnswerBody, GitBroker, GitCall, GitCallError};
 pub use outbound_http::{AllowedHost, CaCertificates, PrivateHosts};
 pub use prices::{PriceList, parse_price};

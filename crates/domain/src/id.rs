@@ -116,6 +116,8 @@ uuid_id! {
     ProviderConnectionId;
     /// An agent profile.
     AgentProfileId;
+    /// A host that a sandbox asked for.
+    EgressRequestId;
     OrganizationId;
     /// An invitation to an organization (the record, not its token).
     InvitationId;

@@ -128,9 +128,10 @@ fn shown_type(ty: &Type) -> Option<ShownType> {
         "AuditActor" | "PageToken" | "SecretText" => (quote!(String), None),
         id if id.ends_with("Id") => (quote!(String), None),
         // The enumerations in `dto::enums`.
-        "AgentType" | "AuditOutcome" | "ConversationOrder" | "EventOrder" | "ExecutionStatus"
-        | "GitProvider" | "HostStatus" | "MailDelivery" | "MemberRole" | "OwnerType" | "Role"
-        | "SandboxStatus" | "StartStatus" | "StartTaskOrder" | "SuggestedTaskType" | "Trigger" => {
+        "AgentType" | "AuditOutcome" | "ConversationOrder" | "EgressDecision" | "EventOrder"
+        | "ExecutionStatus" | "GitProvider" | "HostStatus" | "MailDelivery" | "MemberRole"
+        | "OwnerType" | "Role" | "SandboxStatus" | "StartStatus" | "StartTaskOrder"
+        | "SuggestedTaskType" | "Trigger" => {
             let schema = format_ident!("{name}Schema");
             (quote!(::http_api::dto::enums::#schema), None)
         }

@@ -84,7 +84,8 @@ impl AuditContext {
     }
 }
 
-/// The resource that a request has created, where its path does not name it. Stored in the response's extensions.
+/// The resource that a request has created or decided about, where its path does not name it. Stored in the response's
+/// extensions.
 #[derive(Debug, Clone)]
 pub(crate) struct CreatedResource(pub(crate) String);
 
@@ -276,8 +277,11 @@ pub(crate) fn record<B>(response: &ServiceResponse<B>) {
         .extensions()
         .get::<CreatedResource>()
         .cloned();
-    let (object, detail) = audit_objects(req);
-    let object = object.or_else(|| made.map(|created| sanitize_text(&created.0)));
+    let made = made.map(|created| sanitize_text(&created.0));
+    let (object, detail) = match audit_objects(req) {
+        (None, detail) => (made, detail),
+        (object, detail) => (object, detail.or(made)),
+    };
     let mut origin = origin(req);
     origin.status = Some(status.as_u16());
     app.audit.record(origin, object, detail);

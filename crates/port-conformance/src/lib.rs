@@ -100,6 +100,10 @@ macro_rules! store_conformance {
             use super::$fresh;
             $crate::device_logins_conformance!($fresh());
         }
+        mod egress_requests {
+            use super::$fresh;
+            $crate::egress_requests_conformance!($fresh());
+        }
         mod identities {
             use super::$fresh;
             $crate::identities_conformance!($fresh());

@@ -24,6 +24,7 @@ use domain::start_task::{
     StartTaskRepository,
 };
 use domain::user::device_login::DeviceLoginRepository;
+use domain::user::egress::EgressRequestRepository;
 use domain::user::identity::{AdministrationRepository, ApiKeyRepository, UserRepository};
 use domain::user::organization::{OrganizationDeletionRepository, OrganizationRepository};
 use domain::user::scope::Scope;
@@ -88,6 +89,8 @@ pub struct StorePorts {
     pub organization_deletions: Arc<dyn OrganizationDeletionRepository>,
     /// Programs that wait for a person.
     pub device_logins: Arc<dyn DeviceLoginRepository>,
+    /// Hosts that sandboxes asked for.
+    pub egress_requests: Arc<dyn EgressRequestRepository>,
     /// Identities and e-mail addresses.
     pub identities: Arc<dyn IdentityRepository>,
     /// Changes of users and keys.
@@ -129,6 +132,7 @@ impl StorePorts {
             + OrganizationRepository
             + OrganizationDeletionRepository
             + DeviceLoginRepository
+            + EgressRequestRepository
             + IdentityRepository
             + AdministrationRepository
             + AuditLog
@@ -162,6 +166,7 @@ impl StorePorts {
             organization_deletions: store.clone(),
             identities: store.clone(),
             device_logins: store.clone(),
+            egress_requests: store.clone(),
             administration: store.clone(),
             audit: store.clone(),
             usage: store.clone(),

@@ -236,6 +236,7 @@ fn ports(
         organizations: Arc::clone(store) as _,
         organization_deletions: Arc::clone(store) as _,
         device_logins: Arc::clone(store) as _,
+        egress_requests: Arc::clone(store) as _,
         identities: Arc::clone(store) as _,
         identity_providers: Arc::new(identity_providers::open(&config.auth.oidc)?),
         password_hasher: Arc::new(Argon2Passwords::new()),

@@ -15,12 +15,13 @@ use domain::encryption::cipher::Sealed;
 use domain::encryption::vault::KeyHolder;
 use domain::event::Event;
 use domain::id::{
-    ApiKeyId, ConversationId, HostId, IdentityId, InvitationId, OrganizationId, OwnerId, SandboxId,
-    SessionId, StartTaskId, UserId,
+    ApiKeyId, ConversationId, EgressRequestId, HostId, IdentityId, InvitationId, OrganizationId,
+    OwnerId, SandboxId, SessionId, StartTaskId, UserId,
 };
 use domain::sandbox::{DesiredState, Sandbox, WarmSandbox};
 use domain::start_task::StartTask;
 use domain::user::device_login::DeviceLogin;
+use domain::user::egress::EgressRequest;
 use domain::user::identity::{ApiKey, KeyHash, User};
 use domain::user::organization::{Invitation, Membership, Organization};
 use domain::user::scope::Scope;
@@ -92,6 +93,7 @@ pub(crate) struct MemoryState {
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     pub(crate) links: BTreeMap<KeyHash, OneTimeLink>,
     pub(crate) device_logins: BTreeMap<KeyHash, DeviceLogin>,
+    pub(crate) egress_requests: BTreeMap<EgressRequestId, EgressRequest>,
     pub(crate) organizations: BTreeMap<OrganizationId, OrganizationRow>,
     pub(crate) memberships: BTreeMap<(OrganizationId, UserId), Membership>,
     pub(crate) invitations: BTreeMap<InvitationId, Invitation>,

@@ -8,6 +8,7 @@ import { conversations } from "./conversations.js";
 import { costs } from "./costs.js";
 import { act, once } from "./dialogs.js";
 import { button, failure, h } from "./dom.js";
+import { network } from "./network.js";
 import { overview } from "./overview.js";
 import { sandboxes } from "./sandboxes.js";
 import { settings } from "./settings.js";
@@ -18,6 +19,7 @@ const VIEWS = [
   { id: "conversations", title: "Conversations", open: conversations },
   { id: "automations", title: "Automations", open: automations },
   { id: "sandboxes", title: "Sandboxes", open: sandboxes },
+  { id: "network", title: "Network", open: network },
   { id: "templates", title: "Templates", open: templates },
   { id: "costs", title: "Costs", open: costs },
   { id: "users", title: "Users", open: users, isForAdmins: true },

@@ -47,6 +47,7 @@ export function short(id) {
 
 const LOOKS = {
   RUNNING: "good", READY: "good", COMPLETED: "good", ok: "good", finished: "good", idle: "calm",
+  approved: "good", approved_for_sandbox: "good", pending: "busy", denied: "odd",
   STARTING: "busy", running: "busy", waiting_for_confirmation: "busy", deleting: "busy",
   PAUSED: "calm", CANCELLED: "calm", paused: "calm", MISSING: "calm", user: "calm",
   ERROR: "bad", FAILED: "bad", SKIPPED: "odd", error: "bad", stuck: "bad", failed: "bad", refused: "odd", admin: "odd",

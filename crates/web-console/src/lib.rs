@@ -42,7 +42,7 @@ macro_rules! source {
 }
 
 /// Name below `/console/`, content type, and content.
-const SOURCES: [(&str, &str, &[u8]); 34] = [
+const SOURCES: [(&str, &str, &[u8]); 35] = [
     source!("account.js", SCRIPT),
     source!("administration.js", SCRIPT),
     source!("api.js", SCRIPT),
@@ -66,6 +66,7 @@ const SOURCES: [(&str, &str, &[u8]); 34] = [
     source!("logs.js", SCRIPT),
     source!("markdown.js", SCRIPT),
     source!("organization.js", SCRIPT),
+    source!("network.js", SCRIPT),
     source!("overview.js", SCRIPT),
     source!("password.js", SCRIPT),
     source!("sandboxes.js", SCRIPT),

@@ -186,7 +186,7 @@ pub(crate) async fn show_a_user_without_administration(session: &mut ConsoleSess
     let links = session.browser.eval(links).await;
     assert_eq!(
         links,
-        "Overview,Conversations,Automations,Sandboxes,Templates,Costs,Settings"
+        "Overview,Conversations,Automations,Sandboxes,Network,Templates,Costs,Settings"
     );
     let audit = session.url_of("/console/#/audit");
     session.browser.open(&audit).await;

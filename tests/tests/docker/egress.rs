@@ -2,6 +2,8 @@
 
 use std::net::TcpListener;
 
+use serde_json::json;
+
 use crate::support::{assert_resumes, configured, container, engine, start_finished_conversation};
 
 #[tokio::test]
@@ -23,6 +25,25 @@ async fn with_an_allow_list_a_conversation_runs_and_its_programs_reach_listed_ho
     assert!(refused.contains("403"), "{refused}");
     let listed = fetch("", "http://listed.test/");
     assert!(listed.contains("502"), "it has no address: {listed}");
+    // The owner was asked, and approves.
+    let requests = "/api/v1/egress/requests";
+    let pending = format!("{requests}/search?decision__eq=pending");
+    let pending = world.user.get(&pending).await.ok();
+    let asked = &pending["items"][0];
+    let about = [&asked["host"], &asked["port"], &asked["sandbox_id"]];
+    let expected = [
+        &json!("other.test"),
+        &json!(80),
+        &json!(conversation.sandbox_id),
+    ];
+    assert_eq!(about, expected, "{pending:#}");
+    let approve = format!(
+        "{requests}/{}/approve",
+        asked["id"].as_str().unwrap_or_default()
+    );
+    let _ = world.user.post(&approve, &json!({})).await.ok();
+    let approved = fetch("", "http://other.test/");
+    assert!(approved.contains("502"), "it has no address: {approved}");
     // A program that ignores the proxy does not even reach this machine.
     let server = TcpListener::bind("0.0.0.0:0").expect("a free port");
     let port = server.local_addr().expect("it is bound").port();

@@ -17,6 +17,7 @@ use domain::encryption::vault::VaultRepository;
 use domain::error::{StoreError, chain};
 use domain::start_task::StartTaskQueue;
 use domain::user::device_login::DeviceLoginRepository;
+use domain::user::egress::EgressRequestRepository;
 use domain::user::identity::{ApiKeyRepository, USER_NAME_REUSE_GRACE, UserRepository};
 use domain::user::organization::OrganizationDeletionRepository;
 use domain::user::sign_in::{PasswordRepository, SessionRepository};
@@ -52,7 +53,7 @@ const LEASE_NAME: &str = "housekeeping";
 type Prune = for<'a> fn(&'a Housekeeping, Timestamp) -> BoxFuture<'a, Result<u64, StoreError>>;
 
 /// What expires: its name in the log, the age at which it is deleted (`None`: never), and its deletion.
-fn expiring_data(kept: Retention) -> [(&'static str, Option<Duration>, Prune); 15] {
+fn expiring_data(kept: Retention) -> [(&'static str, Option<Duration>, Prune); 16] {
     const N: usize = MAX_BATCH_ROWS;
     [
         ("StartTasks", kept.start_tasks, |p, at| {
@@ -90,6 +91,9 @@ fn expiring_data(kept: Retention) -> [(&'static str, Option<Duration>, Prune); 1
         ("ExpiredDeviceLogins", Some(Duration::ZERO), |p, at| {
             p.device_logins.prune(at, N)
         }),
+        ("RequestsOfGoneSandboxes", Some(Duration::ZERO), |p, _| {
+            p.egress_requests.prune(N)
+        }),
         ("ExpiredInvitations", Some(Duration::ZERO), |p, at| {
             p.organizations.prune_invitations(at, N)
         }),
@@ -116,6 +120,7 @@ pub(crate) struct Housekeeping {
     sessions: Arc<dyn SessionRepository>,
     passwords: Arc<dyn PasswordRepository>,
     device_logins: Arc<dyn DeviceLoginRepository>,
+    egress_requests: Arc<dyn EgressRequestRepository>,
     organizations: Arc<dyn OrganizationDeletionRepository>,
     spending: Arc<dyn SpendingRepository>,
     audit: Arc<dyn AuditLog>,
@@ -139,6 +144,7 @@ impl Housekeeping {
             sessions: Arc::clone(&ports.sessions),
             passwords: Arc::clone(&ports.passwords),
             device_logins: Arc::clone(&ports.device_logins),
+            egress_requests: Arc::clone(&ports.egress_requests),
             organizations: Arc::clone(&ports.organization_deletions),
             spending: Arc::clone(&ports.spending),
             audit: Arc::clone(&ports.audit),

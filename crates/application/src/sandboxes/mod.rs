@@ -1,6 +1,7 @@
 //! Sandboxes: reading rows, committing intents, and the reconciler that makes the backend follow.
 
 pub(crate) mod client_paths;
+pub mod egress;
 pub mod gateway;
 pub mod inspection;
 mod logs;

@@ -251,6 +251,7 @@ fn build(
         organizations: Arc::clone(store) as _,
         organization_deletions: Arc::clone(store) as _,
         device_logins: Arc::clone(store) as _,
+        egress_requests: Arc::clone(store) as _,
         identities: Arc::clone(store) as _,
         identity_providers: Arc::new(FakeIdentityProviders::default()),
         password_hasher: Arc::new(MarkerPasswords),

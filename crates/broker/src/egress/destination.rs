@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use domain::error::BoxError;
 use domain::host_rule::parse_host;
+use domain::id::SandboxId;
 use outbound_http::{HostError, HostGuard, PrivateHosts};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use url::Host;
 
+use super::approvals::EgressApprovals;
 use super::rules::EgressRules;
 use super::secrets::PlaceholderRefusal;
 use super::tunnel::TLS_PORT;
@@ -68,6 +70,13 @@ pub(super) enum EgressError {
     )]
     NotListed { host: String, port: u16 },
     #[error(
+        "the egress policy does not allow {host}:{port}. The owner of the conversation is asked: tell them to approve the host \
+         in the console under Network, and try again then"
+    )]
+    NotApproved { host: String, port: u16 },
+    #[error("the service cannot look up what the owner of the sandbox approved")]
+    Approvals(#[source] BoxError),
+    #[error(
         "{0} has an address in a private network or of the machine of the service, which sandboxes do not reach. The operator \
          of the service can list the address in egress.allow, or in reachable_networks of the backend if the egress policy is open"
     )]
@@ -91,7 +100,10 @@ impl EgressError {
     pub(super) fn is_refusal(&self) -> bool {
         matches!(
             self,
-            Self::NotListed { .. } | Self::PrivateAddress(_) | Self::Placeholder(_)
+            Self::NotListed { .. }
+                | Self::NotApproved { .. }
+                | Self::PrivateAddress(_)
+                | Self::Placeholder(_)
         )
     }
 }
@@ -114,6 +126,34 @@ impl Destination {
             host,
             port,
             is_open,
+        })
+    }
+
+    /// A host and port that the owner of the sandbox approved, although no rule names it. If the owner did not, the owner is asked.
+    /// A private address cannot be approved.
+    pub(super) async fn approved(
+        approvals: &dyn EgressApprovals,
+        guard: &AddressGuard,
+        (sandbox, host, port): (&SandboxId, &str, u16),
+    ) -> Result<Self, EgressError> {
+        let host = parse_host(host).ok_or(EgressError::Invalid("its host is not valid"))?;
+        let literal = match &host {
+            Host::Ipv4(address) => Some(IpAddr::V4(*address)),
+            Host::Ipv6(address) => Some(IpAddr::V6(*address)),
+            Host::Domain(_) => None,
+        };
+        if literal.is_some_and(|address| !guard.listed.permits_address(address)) {
+            return Err(EgressError::PrivateAddress(host.to_string()));
+        }
+        let name = host.to_string();
+        let is_approved = approvals.is_approved(sandbox, &name, port).await;
+        if !is_approved.map_err(EgressError::Approvals)? {
+            return Err(EgressError::NotApproved { host: name, port });
+        }
+        Ok(Self {
+            host,
+            port,
+            is_open: false,
         })
     }
 

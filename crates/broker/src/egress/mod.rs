@@ -1,13 +1,14 @@
 //! The forward proxy of sandboxes, and the rules that say which hosts they reach through it.
 //!
 //! ```text
-//! sandbox ──CONNECT host:443──► rules ──► look-up and check of all addresses ──► server name in TLS ──► the host
-//!         ──GET http://host/──►   "                      "                       (no TLS)
+//! sandbox ──CONNECT host:443──► rules, approvals ──► look-up and check of all addresses ──► server name in TLS ──► the host
+//!         ──GET http://host/──►        "                      "                       (no TLS)
 //! ```
 //!
 //! The caller knows which sandbox a connection comes from: nothing here trusts what the sandbox says about itself.
 
 mod activity;
+mod approvals;
 mod authority;
 mod client_hello;
 mod destination;
@@ -21,6 +22,7 @@ mod secrets;
 mod tests;
 mod tunnel;
 
+pub use approvals::EgressApprovals;
 pub use authority::AuthorityError;
 pub use proxy::{EgressCounts, EgressProxy};
 pub use rules::EgressRules;

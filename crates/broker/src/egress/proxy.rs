@@ -26,6 +26,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::activity::{ActiveStream, ActivityClock};
+use super::approvals::EgressApprovals;
 use super::authority::AuthorityError;
 use super::destination::{AddressGuard, Destination, EgressError};
 use super::placeholders::{SearchedValue, find};
@@ -82,6 +83,7 @@ pub struct EgressProxy {
     guard: AddressGuard,
     slots: RequestSlots,
     secrets: Option<SecretSender>,
+    approvals: Option<Arc<dyn EgressApprovals>>,
     allowed: AtomicU64,
     refused: AtomicU64,
     failed: AtomicU64,
@@ -109,6 +111,7 @@ impl EgressProxy {
             guard,
             slots: RequestSlots::new(MAX_CONNECTIONS, MAX_CONNECTIONS_PER_SANDBOX),
             secrets: None,
+            approvals: None,
             allowed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             failed: AtomicU64::new(0),
@@ -127,6 +130,13 @@ impl EgressProxy {
     ) -> Result<Self, rustls::Error> {
         self.secrets = Some(SecretSender::new(secrets, trusted)?);
         Ok(self)
+    }
+
+    /// Also lets sandboxes reach what their owners approve.
+    #[must_use]
+    pub fn with_approvals(mut self, approvals: Arc<dyn EgressApprovals>) -> Self {
+        self.approvals = Some(approvals);
+        self
     }
 
     /// The certificate, as PEM, of the authority that programs of a sandbox must trust. `None`: the proxy replaces no
@@ -239,6 +249,23 @@ impl EgressProxy {
         error_response(&error)
     }
 
+    /// Checks the rules, and then what the owner approved.
+    async fn destination(
+        &self,
+        sandbox: &SandboxId,
+        (host, port): (&str, u16),
+        usual_port: u16,
+    ) -> Result<Destination, EgressError> {
+        let found = Destination::new(&self.rules, host, port, usual_port);
+        match (&self.approvals, &found) {
+            (Some(approvals), Err(EgressError::NotListed { .. })) => {
+                let wanted = (sandbox, host, port);
+                Destination::approved(approvals.as_ref(), &self.guard, wanted).await
+            }
+            _ => found,
+        }
+    }
+
     async fn connect(
         &self,
         sandbox: &SandboxId,
@@ -247,7 +274,7 @@ impl EgressProxy {
     ) -> Result<Response<ProxyBody>, EgressError> {
         let (host, port) = authority(request.uri())?;
         let port = port.ok_or(EgressError::Invalid("CONNECT needs a port"))?;
-        let destination = Destination::new(&self.rules, host, port, TLS_PORT)?;
+        let destination = self.destination(sandbox, (host, port), TLS_PORT).await?;
         let gets_secrets = match &self.secrets {
             Some(sender) => sender.are_for(sandbox, &destination).await?,
             None => false,
@@ -281,7 +308,7 @@ impl EgressProxy {
         }
         let (host, port) = authority(uri)?;
         let port = port.unwrap_or(HTTP_PORT);
-        let destination = Destination::new(&self.rules, host, port, HTTP_PORT)?;
+        let destination = self.destination(sandbox, (host, port), HTTP_PORT).await?;
         let request = outgoing(request, &destination, HTTP_PORT)?;
         if let Some(sender) = &self.secrets
             && has_placeholder(&request)

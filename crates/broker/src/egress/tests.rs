@@ -1,9 +1,11 @@
 //! Attacks on the proxy, and what passes it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
+use domain::error::BoxError;
 use domain::host_rule::parse_host;
 use domain::id::SandboxId;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
@@ -14,7 +16,7 @@ use tokio::time::timeout;
 use super::client_hello::tests::hello;
 use super::destination::Destination;
 use super::tunnel::{self, ClientBegin, TunnelEnd};
-use super::{EgressCounts, EgressProxy, EgressRules};
+use super::{EgressApprovals, EgressCounts, EgressProxy, EgressRules};
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -154,6 +156,66 @@ async fn malformed_heads_are_refused_before_a_connection() {
         let response = exchange(&proxy, request.as_bytes()).await;
         let status = response.get(9..12).unwrap_or_default();
         assert!(statuses.contains(&status), "{headers:.60}: {response}");
+    }
+    assert_eq!(connections.load(Ordering::SeqCst), 0);
+}
+
+/// An owner who approved some hosts, and what the owner was asked.
+#[derive(Debug, Default)]
+struct Owner {
+    approved: Vec<String>,
+    asked: Mutex<Vec<String>>,
+}
+
+#[async_trait]
+impl EgressApprovals for Owner {
+    async fn is_approved(&self, _: &SandboxId, host: &str, port: u16) -> Result<bool, BoxError> {
+        let wanted = format!("{host}:{port}");
+        let is_approved = self.approved.contains(&wanted);
+        self.asked.lock().unwrap().push(wanted);
+        Ok(is_approved)
+    }
+}
+
+#[tokio::test]
+async fn owners_are_asked_for_public_hosts_only() {
+    let mut tasks = JoinSet::new();
+    let (port, connections) = forbidden_host(&mut tasks).await;
+    let approved = ["gone.invalid:443", "gone.invalid:80"].map(str::to_owned);
+    let owner = Arc::new(Owner {
+        approved: [&approved[..], &[format!("localhost:{port}")]].concat(),
+        asked: Mutex::default(),
+    });
+    let rules = EgressRules::parse(["example.org"]).unwrap();
+    let proxy = EgressProxy::new(rules).with_approvals(Arc::clone(&owner) as _);
+    let proxy = Arc::new(proxy);
+    for (line, status, asked) in [
+        ("CONNECT Evil.Example.:443", 403, Some("evil.example:443")),
+        ("GET http://evil.example/", 403, Some("evil.example:80")),
+        ("CONNECT example.org:22", 403, Some("example.org:22")),
+        ("CONNECT 1.1.1.1:443", 403, Some("1.1.1.1:443")),
+        // Approved, and not to be resolved.
+        ("CONNECT gone.invalid:443", 502, Some("gone.invalid:443")),
+        ("GET http://gone.invalid/", 502, Some("gone.invalid:80")),
+        // An approval opens no private address.
+        ("CONNECT localhost:PORT", 403, Some("localhost:PORT")),
+        ("CONNECT 127.0.0.1:PORT", 403, None),
+        ("CONNECT [::1]:PORT", 403, None),
+        ("CONNECT 2130706433:PORT", 403, None),
+        ("CONNECT 10.0.0.1:443", 403, None),
+        ("CONNECT 169.254.169.254:80", 403, None),
+        ("CONNECT a..b:443", 400, None),
+        ("CONNECT evil.example", 400, None),
+    ] {
+        let with_port = |text: &str| text.replace("PORT", &port.to_string());
+        let request = format!("{} HTTP/1.1\r\nHost: x\r\n\r\n", with_port(line));
+        let response = exchange(&proxy, request.as_bytes()).await;
+        assert!(
+            response.starts_with(&format!("HTTP/1.1 {status}")),
+            "{line}: {response}"
+        );
+        let all = std::mem::take(&mut *owner.asked.lock().unwrap());
+        assert_eq!(all, Vec::from_iter(asked.map(with_port)), "{line}");
     }
     assert_eq!(connections.load(Ordering::SeqCst), 0);
 }

@@ -1,6 +1,7 @@
 //! Users: who they are, what they may do, and what is stored of them.
 
 pub mod device_login;
+pub mod egress;
 pub mod identity;
 pub mod mail;
 pub mod organization;

@@ -11,12 +11,14 @@ use domain::coordination::host::HostStatus;
 use domain::event::EventOrder;
 use domain::git::{GitProvider, OwnerType, SuggestedTaskType};
 use domain::id::{
-    AgentProfileId, ApiKeyId, ConversationId, EventId, HostId, IdentityId, InvitationId,
-    OrganizationId, ProviderConnectionId, SandboxId, SessionId, SpecId, StartTaskId, UserId,
+    AgentProfileId, ApiKeyId, ConversationId, EgressRequestId, EventId, HostId, IdentityId,
+    InvitationId, OrganizationId, ProviderConnectionId, SandboxId, SessionId, SpecId, StartTaskId,
+    UserId,
 };
 use domain::page::{PageLimit, PageToken};
 use domain::sandbox::SandboxStatus;
 use domain::start_task::{AgentType, StartStatus, StartTaskOrder};
+use domain::user::egress::EgressDecision;
 use domain::user::identity::Role;
 use domain::user::mail::MailDelivery;
 use domain::user::permission::MemberRole;
@@ -41,6 +43,7 @@ uuid_ids!(
     AgentProfileId,
     ApiKeyId,
     ConversationId,
+    EgressRequestId,
     IdentityId,
     InvitationId,
     OrganizationId,
@@ -73,6 +76,7 @@ words!(
     AgentType,
     AuditOutcome,
     ConversationOrder,
+    EgressDecision,
     EventOrder,
     EventStorage,
     ExecutionStatus,

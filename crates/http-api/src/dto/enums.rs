@@ -11,6 +11,7 @@ use domain::event::EventOrder;
 use domain::git::{GitProvider, OwnerType, SuggestedTaskType};
 use domain::sandbox::SandboxStatus;
 use domain::start_task::{AgentType, StartStatus, StartTaskOrder};
+use domain::user::egress::EgressDecision;
 use domain::user::identity::Role;
 use domain::user::mail::MailDelivery;
 use domain::user::permission::MemberRole;
@@ -91,6 +92,7 @@ enum_schemas! {
     ConversationOrderSchema = ConversationOrder, "AppConversationSortOrder", "The order of conversations.", default "CREATED_AT_DESC";
     EventOrderSchema = EventOrder, "EventSortOrder", "The order of events.", default "TIMESTAMP";
     SpendingGroupSchema = SpendingGroup, "SpendingGroup", "How the cost of model calls is added up.";
+    EgressDecisionSchema = EgressDecision, "EgressDecision", "What a user decided about a host that the egress policy refused: `pending`, nothing yet; `approved_for_sandbox`, the sandbox that asked reaches it; `approved`, all sandboxes of the user reach it; `denied`.";
     EventStorageSchema = EventStorage, "EventStorageState", "How events are stored.";
     GitProviderSchema = GitProvider, "ProviderType", "A git provider.";
     OwnerTypeSchema = OwnerType, "OwnerType", "The kind of a repository's owner.";

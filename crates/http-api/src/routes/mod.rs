@@ -60,6 +60,7 @@ pub(crate) fn register(config: &mut impl RouteRegistry) {
         conversation::pending_messages: queue;
         sandbox::lifecycle: start, pause, resume, remove;
         sandbox::logs: read;
+        sandbox::egress_requests: search, approve, deny, remove;
         sandbox::cloud_proxy: forward;
         sandbox::secrets: list, reveal;
         sandbox::specs: batch;

@@ -49,6 +49,7 @@ pub(super) fn application(store: &Arc<MemoryStore>, clock: &Arc<dyn Clock>) -> A
         organization_deletions: store.clone(),
         identities: store.clone(),
         device_logins: store.clone(),
+        egress_requests: store.clone(),
         identity_providers: Arc::new(FakeIdentityProviders::default()),
         password_hasher: Arc::new(MarkerPasswords),
         mailer: None,

@@ -132,6 +132,7 @@ fn ports(
         organization_deletions: store.clone(),
         identities: store.clone(),
         device_logins: store.clone(),
+        egress_requests: store.clone(),
         identity_providers: providers,
         password_hasher: Arc::new(MarkerPasswords),
         mailer: None,

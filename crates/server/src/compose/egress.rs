@@ -7,7 +7,7 @@ use anyhow::{anyhow, ensure};
 use application::App;
 use application::administration::Origin;
 use async_trait::async_trait;
-use broker::{CaCertificates, EgressProxy, EgressRules, SandboxSecrets};
+use broker::{CaCertificates, EgressApprovals, EgressProxy, EgressRules, SandboxSecrets};
 use domain::audit::{AuditActor, sanitize_text};
 use domain::error::BoxError;
 use domain::host_rule::HostRules;
@@ -64,6 +64,9 @@ pub(super) fn open(
         let trusted = CaCertificates::of_system().and(&authorities(&config.git)?);
         proxy = proxy.with_secrets(secrets, trusted)?;
     }
+    if config.egress.policy == EgressPolicy::AllowList && config.egress.approvals {
+        proxy = proxy.with_approvals(Arc::new(OwnersApprovals(app.clone())));
+    }
     let proxy = Arc::new(proxy);
     // This is the only place that sets it.
     let _ = route
@@ -110,6 +113,27 @@ impl EgressGateway for ProxyGateway {
 
     fn authority(&self, sandbox: &SandboxId) -> Result<Option<String>, BoxError> {
         Ok(self.0.authority(sandbox).transpose()?)
+    }
+}
+
+/// What sandboxes' owners approved.
+struct OwnersApprovals(App);
+
+impl Debug for OwnersApprovals {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str("OwnersApprovals")
+    }
+}
+
+#[async_trait]
+impl EgressApprovals for OwnersApprovals {
+    async fn is_approved(
+        &self,
+        sandbox: &SandboxId,
+        host: &str,
+        port: u16,
+    ) -> Result<bool, BoxError> {
+        Ok(self.0.egress.is_approved(sandbox, host, port).await?)
     }
 }
 
@@ -177,7 +201,11 @@ mod tests {
 
     fn settings(policy: EgressPolicy, host: &str) -> EgressSettings {
         let hosts = vec![host.to_owned()];
-        EgressSettings { policy, hosts }
+        EgressSettings {
+            policy,
+            hosts,
+            approvals: true,
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod administration;
 mod api_keys;
 mod audit_log;
 mod device_logins;
+mod egress_requests;
 mod identities;
 mod organization_changes;
 mod organizations;

@@ -55,6 +55,7 @@ impl MemoryState {
                 .any(|row| is_owner(&row.conversation.owner))
             || self.tasks.values().any(|it| is_owner(&it.task.owner))
             || self.pending.iter().any(|it| is_owner(&it.owner))
+            || self.egress_requests.values().any(|it| is_owner(&it.owner))
             || self
                 .idempotent_responses
                 .keys()
@@ -120,7 +121,7 @@ impl MemoryState {
         purged
     }
 
-    /// Deletes stored responses, pending messages and records of deleted conversations.
+    /// Deletes stored responses, pending messages, requests of sandboxes and records of deleted conversations.
     fn purge_others(&mut self, of: &OwnerSet, budget: &mut usize) -> u64 {
         let responses = self
             .idempotent_responses
@@ -135,6 +136,13 @@ impl MemoryState {
         *budget -= spending;
         let pending = self.purge_pending(of, *budget);
         *budget -= pending;
+        let egress = self.egress_requests.values();
+        let egress = egress.filter(|it| of.contains(&it.owner)).map(|it| it.id);
+        let egress: Vec<_> = egress.take(*budget).collect();
+        for id in &egress {
+            self.egress_requests.remove(id);
+        }
+        *budget -= egress.len();
         let theirs = |id| {
             let sandbox = self.sandboxes.get(id);
             sandbox.is_some_and(|it| of.contains(&it.owner))
@@ -145,7 +153,7 @@ impl MemoryState {
             self.deleted.remove(id);
         }
         *budget -= deletions.len();
-        (responses.len() + spending + pending + deletions.len()) as u64
+        (responses.len() + spending + pending + egress.len() + deletions.len()) as u64
     }
 
     fn purge_spending(&mut self, of: &OwnerSet, limit: usize) -> usize {

@@ -29,8 +29,8 @@ use diesel::sqlite::Sqlite;
 use domain::clock::Timestamp;
 use domain::error::BoxError;
 use domain::id::{
-    ApiKeyId, ConversationId, IdentityId, InvitationId, OrganizationId, SecretId, SessionId,
-    StartTaskId,
+    ApiKeyId, ConversationId, EgressRequestId, IdentityId, InvitationId, OrganizationId, SecretId,
+    SessionId, StartTaskId,
 };
 use domain::sandbox::ExposedUrl;
 use serde::Serialize;
@@ -296,6 +296,7 @@ macro_rules! uuid_ids {
 uuid_ids!(
     ApiKeyId,
     ConversationId,
+    EgressRequestId,
     InvitationId,
     OrganizationId,
     IdentityId,

@@ -113,6 +113,17 @@ tables! {
         created_at -> Instant,
     }
 
+    egress_requests (id) {
+        id -> Id,
+        owner -> Text,
+        sandbox_id -> Text,
+        host -> Text,
+        port -> Integer,
+        decision -> Text,
+        created_at -> Instant,
+        updated_at -> Instant,
+    }
+
     device_logins (hash) {
         hash -> Text,
         code -> Text,
@@ -322,6 +333,7 @@ tables! {
 diesel::allow_tables_to_appear_in_same_query!(
     conversations,
     deleted_conversations,
+    egress_requests,
     events,
     pending_messages,
     sandboxes,

@@ -6,8 +6,8 @@ use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::encryption::cipher::Sealed;
 use domain::id::{
-    ApiKeyId, ConversationId, IdentityId, InvitationId, OrganizationId, SecretId, SessionId,
-    StartTaskId,
+    ApiKeyId, ConversationId, EgressRequestId, IdentityId, InvitationId, OrganizationId, SecretId,
+    SessionId, StartTaskId,
 };
 use domain::sandbox::ExposedUrl;
 use domain::user::settings::Revision;
@@ -97,6 +97,7 @@ columns! {
     UuidCol => Uuid: |value| Self(*value), |col| col.0;
     UuidCol => ApiKeyId: |value| (*value).into(), |col| col.into();
     UuidCol => ConversationId: |value| (*value).into(), |col| col.into();
+    UuidCol => EgressRequestId: |value| (*value).into(), |col| col.into();
     UuidCol => InvitationId: |value| (*value).into(), |col| col.into();
     UuidCol => OrganizationId: |value| (*value).into(), |col| col.into();
     UuidCol => IdentityId: |value| (*value).into(), |col| col.into();

@@ -4,6 +4,7 @@ pub(crate) mod administration;
 pub(crate) mod api_keys;
 pub(crate) mod audit_log;
 pub(crate) mod device_logins;
+mod egress_requests;
 pub(crate) mod identities;
 mod organization_changes;
 pub(crate) mod organizations;

@@ -19,9 +19,9 @@ use crate::sandboxes::{self as sandbox_rows, mark_deleted};
 use crate::schema::codec::row_limit;
 use crate::schema::column_types::UuidCol;
 use crate::schema::{
-    api_keys, conversations, events, idempotency_keys, identities, model_reservations,
-    model_spending, one_time_links, pending_messages, sandboxes, secrets, sessions, settings,
-    start_tasks,
+    api_keys, conversations, egress_requests, events, idempotency_keys, identities,
+    model_reservations, model_spending, one_time_links, pending_messages, sandboxes, secrets,
+    sessions, settings, start_tasks,
 };
 use crate::start_tasks::rows::StepColumns;
 use crate::users::organizations::owners_of_user;
@@ -35,9 +35,10 @@ const ACCESS_ENDED: &str = "The user's access ended before the start had ended."
 
 /// Table, primary key and condition of rows that [`PurgeCounts::others`] counts. Records of deleted conversations do not name
 /// an owner, but a sandbox.
-const OTHER_ROWS: [(&str, &str, &str); 5] = [
+const OTHER_ROWS: [(&str, &str, &str); 6] = [
     ("idempotency_keys", "owner, key", "owner = $1"),
     ("pending_messages", "id", "owner = $1"),
+    ("egress_requests", "id", "owner = $1"),
     ("model_reservations", "id", "owner = $1"),
     (
         "model_spending",
@@ -78,6 +79,7 @@ fn has_owned_rows(conn: &mut AnyConnection, owners: &[String]) -> Result<bool, T
             conn,
             conversations::table.filter(conversations::owner.eq(owner)),
             pending_messages::table.filter(pending_messages::owner.eq(owner)),
+            egress_requests::table.filter(egress_requests::owner.eq(owner)),
             start_tasks::table.filter(start_tasks::owner.eq(owner)),
             idempotency_keys::table.filter(idempotency_keys::owner.eq(owner)),
             model_reservations::table.filter(model_reservations::owner.eq(owner)),

@@ -11,7 +11,7 @@ use crate::hostile::surface::{Operation, Parameter};
 use crate::hostile::wire::Request;
 
 /// Parameters that name no object. Requests omit them.
-const OMITTED_PARAMETERS: [&str; 25] = [
+const OMITTED_PARAMETERS: [&str; 26] = [
     "Idempotency-Key",
     "Last-Event-ID",
     "MCP-Protocol-Version",
@@ -19,6 +19,7 @@ const OMITTED_PARAMETERS: [&str; 25] = [
     "conversation_trigger",
     "created_at__gte",
     "created_at__lt",
+    "decision__eq",
     "follow",
     "from",
     "group_by",
@@ -120,9 +121,9 @@ fn path(operation: &Operation, objects: &OwnedObjects) -> Result<String, String>
             Some("sandbox_id") => &objects.sandbox,
             Some("secret_id" | "secret_name") => &objects.secret,
             // The users of this suite have none of these.
-            Some("session_id" | "identity_id" | "invitation_id" | "host_id") => {
-                "00000000-0000-0000-0000-000000000001"
-            }
+            Some(
+                "session_id" | "identity_id" | "invitation_id" | "host_id" | "egress_request_id",
+            ) => "00000000-0000-0000-0000-000000000001",
             Some("user_id") => &objects.user,
             Some(other) => {
                 return Err(missing(operation, &format!("the part {other} of its path")));
@@ -243,6 +244,9 @@ fn bodies(operation: &Operation, objects: &OwnedObjects) -> Result<Vec<Value>, S
         | "POST /api/v1/webhooks/{sandbox_id}/conversations" => vec![info],
         "POST /api/v1/webhooks/events/{conversation_id}"
         | "POST /api/v1/webhooks/{sandbox_id}/events/{conversation_id}" => vec![event()],
+        "POST /api/v1/egress/requests/{egress_request_id}/approve" => {
+            vec![json!({"for_all_sandboxes": true})]
+        }
         "POST /mcp/mcp" => vec![json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})],
         _ => vec![account_body(operation, objects).ok_or_else(|| missing(operation, "its body"))?],
     };

@@ -1,5 +1,6 @@
 //! Sandboxes, their specs and the warm pool on the wire.
 
+pub(crate) mod egress_request;
 pub(crate) mod envelope;
 pub(crate) mod host;
 pub(crate) mod record;

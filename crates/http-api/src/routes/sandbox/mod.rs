@@ -1,6 +1,7 @@
 //! Sandboxes: for their owners, for the agent servers inside, and for the ports they expose.
 
 pub(super) mod cloud_proxy;
+pub(super) mod egress_requests;
 pub(super) mod git;
 pub(super) mod hosts;
 pub(super) mod lifecycle;

@@ -3,6 +3,7 @@
 mod callback_tokens;
 mod catalogue;
 mod cloud_proxy;
+mod egress_requests;
 pub(crate) mod forwarding;
 mod git;
 mod model_spending;

@@ -146,6 +146,7 @@ impl Objects {
         let path = path.replace("{session_id}", UNUSED_ID);
         let path = path.replace("{host_id}", "nowhere");
         let path = path.replace("{identity_id}", UNUSED_ID);
+        let path = path.replace("{egress_request_id}", UNUSED_ID);
         let path = path.replace("{user_id}", &self.user);
         let path = path.replace("{organization_id}", &self.conversation);
         let path = path.replace("{invitation_id}", UNUSED_ID);

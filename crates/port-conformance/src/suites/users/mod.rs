@@ -4,6 +4,7 @@ pub mod administration;
 pub mod api_keys;
 pub mod audit_log;
 pub mod device_logins;
+pub mod egress_requests;
 pub mod identities;
 pub mod organization_access;
 pub mod organizations;

@@ -11,10 +11,12 @@ use domain::event::{AppendOutcome, EventFilter, EventOrder};
 use domain::id::{HostId, UserId};
 use domain::sandbox::DesiredState;
 use domain::start_task::{ClaimLimit, NewStartTask, StartStatus, StartTaskFilter, StartTaskOrder};
+use domain::user::egress::EgressRequest;
 use domain::user::identity::PurgeCounts;
 use domain::user::scope::Scope;
 use domain::user::secret::SecretChange;
 
+use super::egress_requests;
 use super::repository::key;
 use crate::fixtures::{
     AMPLE_CAPS, at, conversation, conversation_id, event, page, sandbox, sandbox_id, scope, secret,
@@ -66,11 +68,20 @@ async fn run(ports: &StorePorts, start: &NewStartTask, end: Option<StartStatus>)
     fence
 }
 
-/// Stores a user with objects of every kind; ids begin at `n`. Returns the fence of their unfinished start, which has
-/// number `n + 8`.
-async fn seed_user(ports: &StorePorts, owner: &str, n: u64) -> i64 {
-    ports.keys.insert(&key(n, owner, 0)).await.unwrap();
-    ports.keys.insert(&key(n + 1, owner, 0)).await.unwrap();
+/// Stores a request of the user's sandbox.
+async fn ask(ports: &StorePorts, owner: &str, n: u64, sandbox: &str) {
+    let asked = EgressRequest {
+        owner: user(owner),
+        ..egress_requests::request(n, sandbox)
+    };
+    ports.egress_requests.insert(&asked).await.unwrap();
+}
+
+/// Stores two keys, settings and two secrets.
+async fn seed_configuration(ports: &StorePorts, owner: &str, n: u64) {
+    for n in [n, n + 1] {
+        ports.keys.insert(&key(n, owner, 0)).await.unwrap();
+    }
     let (document, id) = (Sealed::from_text("sealed settings"), user(owner));
     let saved = ports.settings.save(&id, &document, None, at(1)).await;
     saved.unwrap();
@@ -78,6 +89,12 @@ async fn seed_user(ports: &StorePorts, owner: &str, n: u64) -> i64 {
         let secret = secret(n, owner, name, at(1));
         ports.secrets.insert(&secret).await.unwrap();
     }
+}
+
+/// Stores a user with objects of every kind; ids begin at `n`. Returns the fence of their unfinished start, which has
+/// number `n + 8`.
+async fn seed_user(ports: &StorePorts, owner: &str, n: u64) -> i64 {
+    seed_configuration(ports, owner, n).await;
     let name = |what: &str| format!("{owner}-{what}");
     for what in ["up", "paused", "deleted"] {
         ports.insert_sandbox(&name(what), owner).await;
@@ -119,6 +136,7 @@ async fn seed_user(ports: &StorePorts, owner: &str, n: u64) -> i64 {
     let failed = start_in(n + 7, owner, &name("up"), at(1));
     run(ports, &failed, Some(StartStatus::Error)).await;
     let fence = run(ports, &start_in(n + 8, owner, &name("up"), at(1)), None).await;
+    ask(ports, owner, n + 13, &name("up")).await;
     for (n, target) in [
         (n + 11, MessageTarget::Task(task_id(n + 8))),
         (n + 12, MessageTarget::Conversation(conversation_id(n + 4))),
@@ -137,6 +155,13 @@ async fn waiting(ports: &StorePorts, all: &[ConversationView]) -> Vec<PendingMes
         waiting.extend(found.unwrap());
     }
     waiting
+}
+
+/// The requests of the user's sandboxes.
+async fn asked(ports: &StorePorts, owner: &str) -> Vec<EgressRequest> {
+    let (owner, page) = (user(owner), page(100));
+    let found = ports.egress_requests.search(&owner, None, &page);
+    found.await.unwrap().items
 }
 
 /// Everything of a user that the ports return.
@@ -172,6 +197,7 @@ async fn visible_objects(ports: &StorePorts, owner: &str) -> Vec<String> {
             "{:?}",
             ports.idempotency.look_up(&request(owner)).await.unwrap()
         ),
+        format!("{:?}", asked(ports, owner).await),
     ]);
     objects
 }
@@ -205,13 +231,13 @@ pub async fn a_purge_leaves_nothing(ports: &StorePorts) {
             start_tasks: 3,
             conversations: 3,
             events: 7,
-            // A stored response, the record of a deleted conversation, and two messages.
-            others: 4,
+            // A stored response, the record of a deleted conversation, a request of a sandbox, and two messages.
+            others: 5,
             more: false,
         };
         assert_eq!(sum, expected);
         // With limit 1: one call for each row, and one that finds no more.
-        assert_eq!(calls, [18, 6, 1][round]);
+        assert_eq!(calls, [19, 7, 1][round]);
         assert_eq!(visible_objects(ports, &owner).await, nothing);
         for what in ["up", "paused", "deleted", "own"] {
             let id = sandbox_id(&format!("{owner}-{what}"));

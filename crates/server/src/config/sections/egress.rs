@@ -9,6 +9,8 @@ pub(crate) struct EgressSettings {
     pub(crate) policy: EgressPolicy,
     /// Hosts of the allow list, and presets.
     pub(crate) hosts: Vec<String>,
+    /// Whether owners of sandboxes may approve other hosts.
+    pub(crate) approvals: bool,
 }
 
 impl EgressSettings {
@@ -16,6 +18,7 @@ impl EgressSettings {
         Self {
             policy: EgressPolicy::read(reader),
             hosts: reader.list("egress.allow"),
+            approvals: reader.switch("egress.approvals"),
         }
     }
 }

@@ -1,0 +1,98 @@
+//! Hosts that the egress policy refuses to sandboxes: their owners are asked, and may approve them.
+
+use std::sync::Arc;
+
+use domain::clock::Clock;
+use domain::id::{EgressRequestId, IdGenerator, OwnerId, SandboxId};
+use domain::page::{Page, PageRequest};
+use domain::user::egress::{EgressDecision, EgressRequest, EgressRequestRepository};
+
+use super::SandboxTokens;
+use crate::{AppError, Ports};
+
+/// Asks owners of sandboxes for hosts, and stores their decisions.
+#[derive(Clone)]
+pub struct EgressService {
+    requests: Arc<dyn EgressRequestRepository>,
+    tokens: SandboxTokens,
+    clock: Arc<dyn Clock>,
+    ids: Arc<dyn IdGenerator>,
+}
+
+impl EgressService {
+    pub(crate) fn new(ports: &Ports, tokens: SandboxTokens) -> Self {
+        Self {
+            requests: Arc::clone(&ports.egress_requests),
+            tokens,
+            clock: Arc::clone(&ports.clock),
+            ids: Arc::clone(&ports.ids),
+        }
+    }
+
+    /// Whether its owner lets a sandbox reach a host that the egress policy refuses. If the owner was not asked yet, the request
+    /// is stored. Costs at most three queries.
+    pub async fn is_approved(
+        &self,
+        sandbox: &SandboxId,
+        host: &str,
+        port: u16,
+    ) -> Result<bool, AppError> {
+        let Some(sandbox) = self.tokens.active(sandbox).await? else {
+            return Ok(false);
+        };
+        let now = self.clock.now();
+        let request = EgressRequest {
+            id: EgressRequestId::new(self.ids.uuid()),
+            owner: sandbox.owner.clone(),
+            sandbox_id: sandbox.id.clone(),
+            host: host.to_owned(),
+            port,
+            decision: EgressDecision::Pending,
+            created_at: now,
+            updated_at: now,
+        };
+        let decision = self.requests.decision(&request).await?;
+        if decision.is_none() {
+            self.requests.insert(&request).await?;
+        }
+        Ok(matches!(
+            decision,
+            Some(EgressDecision::Approved | EgressDecision::ApprovedForSandbox)
+        ))
+    }
+
+    /// Lists a page of the owner's requests with this decision, newest first.
+    pub async fn search(
+        &self,
+        owner: &OwnerId,
+        decision: Option<EgressDecision>,
+        page: &PageRequest,
+    ) -> Result<Page<EgressRequest>, AppError> {
+        Ok(self.requests.search(owner, decision, page).await?)
+    }
+
+    /// Stores the owner's decision. Connections that are open stay open.
+    pub async fn decide(
+        &self,
+        owner: &OwnerId,
+        id: EgressRequestId,
+        decision: EgressDecision,
+    ) -> Result<EgressRequest, AppError> {
+        let now = self.clock.now();
+        let decided = self.requests.decide(owner, id, decision, now).await?;
+        decided.ok_or_else(missing)
+    }
+
+    /// Deletes a request with its decision, so that the next attempt asks again.
+    pub async fn delete(&self, owner: &OwnerId, id: EgressRequestId) -> Result<(), AppError> {
+        if self.requests.delete(owner, id).await? {
+            Ok(())
+        } else {
+            Err(missing())
+        }
+    }
+}
+
+fn missing() -> AppError {
+    AppError::not_found("Request not found")
+}

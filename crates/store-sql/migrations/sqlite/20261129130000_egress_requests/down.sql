@@ -1,0 +1,1 @@
+DROP TABLE egress_requests;

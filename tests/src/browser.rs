@@ -3,6 +3,8 @@
 //! Two pipes carry the `DevTools` protocol (`--remote-debugging-pipe`), so no port is opened and no driver is needed.
 //! <https://chromedevtools.github.io/devtools-protocol/>
 
+mod netlink;
+
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -16,6 +18,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 
+use self::netlink::spawn_without_netlink;
 use crate::print_line;
 use crate::proxy::authority::Authority;
 
@@ -90,7 +93,7 @@ impl Browser {
             .stderr(log)
             .process_group(0)
             .kill_on_drop(true);
-        let mut child = command.spawn().expect("cannot start a shell");
+        let mut child = spawn_without_netlink(command);
         let (input, output) = (child.stdin.take(), child.stdout.take());
         let mut browser = Self {
             child,

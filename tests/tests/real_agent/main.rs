@@ -53,11 +53,12 @@ macro_rules! scenarios {
 // The suite `crash_points` kills the service at every point of a start, with a stub. Here it is killed where the agent
 // server matters most.
 
-/// Processes as most users have them.
+/// Processes as most users have them. The older release starts in [`of_upgrades`] too.
 mod process {
     scenarios!(release: crate::support::Setup::forked,
-        older: [conversations::a_sandbox_works_from_its_start_to_its_deletion,],
+        older: [],
         newest: [
+            conversations::a_sandbox_works_from_its_start_to_its_deletion,
             crashes::killed_in_the_middle_of_a_run_nothing_is_lost,
             crashes::a_killed_agent_server_is_noticed_and_can_be_resumed,
             repositories::secrets_go_to_their_hosts_only,
@@ -111,9 +112,8 @@ mod of_repositories {
                 repositories::an_agent_finds_its_repository_prepared,
                 repositories::a_missing_branch_a_wrong_name_and_a_wrong_token_have_different_causes,
                 repositories::killed_while_it_clones_a_start_is_finished_with_one_clone,
-                repositories::what_takes_too_long_is_ended,
             ],
-            nightly: []
+            nightly: [repositories::what_takes_too_long_is_ended,]
         );
     }
     mod docker {
@@ -133,12 +133,13 @@ mod of_launches {
                 acp::a_program_is_the_agent,
                 acp::a_program_that_ends_is_a_cause_a_person_understands,
                 mcp::the_agent_calls_tools_over_every_transport,
-                mcp::a_broken_mcp_server_costs_a_note,
                 grouping::conversations_share_a_sandbox_and_not_a_directory,
-                grouping::a_planning_agent_writes_its_plan_where_front_ends_look,
                 inside::the_inside_of_a_sandbox_is_shown_and_its_model_switched,
             ],
-            nightly: []
+            nightly: [
+                mcp::a_broken_mcp_server_costs_a_note,
+                grouping::a_planning_agent_writes_its_plan_where_front_ends_look,
+            ]
         );
     }
     mod docker {
@@ -173,10 +174,11 @@ mod of_tools {
     );
 }
 
-/// Clients on another machine, through a proxy: each proxy with one release.
+/// Clients on another machine, through a proxy: each proxy with one release (`cargo xtask nightly`). Most suites go through nginx
+/// anyway.
 mod of_proxies {
     mod process {
-        scenarios!(tests: crate::support::Setup::process, V1_58_0, proxied::a_socket_through_nginx);
+        scenarios!(nightly: crate::support::Setup::process, V1_58_0, proxied::a_socket_through_nginx);
         mod older {
             scenarios!(nightly: crate::support::Setup::process, V1_34_0, proxied::a_socket_through_haproxy);
         }

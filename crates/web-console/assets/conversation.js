@@ -105,7 +105,8 @@ function problem({ found, task, sandbox, error }) {
 }
 
 function summary(shown, refresh) {
-  const { found, sandbox } = shown;
+  const { found, sandbox, hosts } = shown;
+  const waiting = hosts ? h("a", { href: "#/network", "data-at": "network" }, `${hosts} ${hosts === 1 ? "host waits" : "hosts wait"} for your approval`) : null;
   const usage = found.metrics.accumulated_token_usage;
   const box = sandbox ? h("a", { href: `#/sandboxes/${part(sandbox.id)}`, "data-at": "sandbox" }, short(sandbox.id)) : short(found.sandbox_id);
   const isPublic = h("input", { type: "checkbox", role: "switch", class: "switch", id: "is-public", checked: found.public === true, "data-at": "public", onchange: (event) => setPublic(found, event.target.checked, refresh) });
@@ -115,6 +116,7 @@ function summary(shown, refresh) {
       ["Agent", state(found.execution_status)],
       ["Sandbox", h("span", {}, state(found.sandbox_status), " ", box)],
       ["Cause", sandbox?.status_detail && found.sandbox_status !== "ERROR" ? sandbox.status_detail : found.sandbox_status === "MISSING" ? SANDBOX_GONE : null],
+      ["Network", waiting],
       ["Model", found.llm_model],
       ["Repository", found.selected_repository],
       ["Branch", found.selected_branch],
@@ -235,15 +237,17 @@ export function conversation(place, context) {
     ]);
     const fails = ["error", "stuck"].includes(found?.execution_status);
     const newest = { kind__eq: "ConversationErrorEvent", sort_order: "TIMESTAMP_DESC", limit: 1 };
-    const [sandboxes, errors] = await Promise.all([
+    const asks = found?.sandbox_status === "RUNNING";
+    const [sandboxes, errors, requests] = await Promise.all([
       found ? batch("api/v1/sandboxes", [found.sandbox_id], until) : new Map(),
       fails ? get(`api/v1/conversation/${part(rest)}/events/search`, newest, until) : { items: [] },
+      asks ? get("api/v1/egress/requests/search", { decision__eq: "pending" }, until) : { items: [] },
     ]);
     const [sandbox] = sandboxes.values();
     const { id, status, status_detail } = sandbox ?? {};
     const [task] = started.items.map(brief);
     const [error] = errors.items;
-    return { found: found ? keyless(found) : null, task, sandbox: sandbox ? { id, status, status_detail } : null, error };
+    return { found: found ? keyless(found) : null, task, sandbox: sandbox ? { id, status, status_detail } : null, error, hosts: requests.items.filter((it) => it.sandbox_id === id).length };
   };
   // What is above is redrawn; the timeline, the charts and the log are made once for the whole visit.
   const [talk, details, usage, start, below] = [h("div"), h("div"), h("div"), h("div"), h("div")];

@@ -45,7 +45,7 @@ function actions(it, refresh) {
     "div",
     { class: "line" },
     it.decision === "pending" || it.decision === "denied" ? of("Approve for this sandbox", () => approve(it, false, refresh)) : null,
-    isApproved ? null : of("Approve…", () => approve(it, true, refresh)),
+    isApproved ? null : of("Approve for all…", () => approve(it, true, refresh)),
     it.decision === "denied" ? null : of("Deny", () => change(it, "Denied.", () => post(`${path}/deny`), refresh)),
     it.decision === "pending" ? null : of("Forget", () => change(it, "Forgotten. The next attempt asks again.", () => remove(path), refresh)),
   );

@@ -6,6 +6,7 @@ pub mod gateway;
 pub mod inspection;
 mod logs;
 mod reconcile;
+mod run_queue;
 mod sandbox_factory;
 mod session_key_cache;
 mod tokens;
@@ -31,6 +32,8 @@ use secrecy::SecretString;
 pub use logs::{SandboxLogReader, SandboxLogService};
 pub use reconcile::SandboxReconciler;
 pub(crate) use reconcile::{SpareBootSlot, endpoint, is_state_current, log_failure};
+use run_queue::RunQueue;
+pub use run_queue::RunRefusal;
 pub(crate) use sandbox_factory::{SandboxFactory, SandboxKeys};
 use session_key_cache::SessionKeyCache;
 pub use tokens::SandboxTokenRefusal;
@@ -136,6 +139,7 @@ pub struct SandboxService {
     session_keys: SessionKeyCache,
     reporter_cache: KeyCache<Sandbox>,
     tasks: BackgroundTasks,
+    runs: RunQueue,
 }
 
 impl SandboxService {
@@ -166,6 +170,7 @@ impl SandboxService {
             session_keys: SessionKeyCache::default(),
             reporter_cache,
             tasks,
+            runs: RunQueue::default(),
         }
     }
 
@@ -224,12 +229,21 @@ impl SandboxService {
     /// Starts a sandbox of this spec (the default without one). The row is committed before this returns; the backend
     /// follows in the background.
     pub async fn start(&self, owner: &OwnerId, spec: Option<&str>) -> Result<Sandbox, AppError> {
-        self.start_once(owner, spec, None, None).await?.into_new()
+        self.start_once(owner, spec, None).await?.into_new()
     }
 
-    /// Starts like [`SandboxService::start`]; a repetition of an idempotent request starts nothing. `automation_key`: the
-    /// automations service requests it, by this key.
+    /// Starts like [`SandboxService::start`]; a repetition of an idempotent request starts nothing.
     pub async fn start_once(
+        &self,
+        owner: &OwnerId,
+        spec: Option<&str>,
+        idempotent_call: Option<&IdempotentCall<'_, Sandbox>>,
+    ) -> Result<IdempotentResult<Sandbox>, AppError> {
+        self.start_row(owner, spec, None, idempotent_call).await
+    }
+
+    /// `automation_key`: the automations service requests it, by this key.
+    async fn start_row(
         &self,
         owner: &OwnerId,
         spec: Option<&str>,

@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix_web::test::TestRequest;
 use application::AuthMode;
@@ -305,21 +306,50 @@ async fn runs_have_sandboxes_of_their_own_and_see_no_others() {
         fixture.ask(Listener::Automations, key, TestRequest::delete().uri(&path))
     };
     assert_eq!(delete(own).await.status, 404);
+}
+
+#[actix_web::test]
+async fn a_run_waits_for_the_end_of_another_one_and_is_skipped_after_minutes() {
+    let fixture = AutomationsFixture::new(AuthMode::ApiKey).await;
+    let ada = id_of("ada");
+    let issued = fixture.issue(SERVICE_KEY, &ada, &ada).await.ok();
+    let key = issued["key"].as_str().unwrap();
+    let post = || TestRequest::post().uri("/api/v1/sandboxes");
+    let start = || fixture.ask(Listener::Automations, key, post());
+    let first = start().await.ok();
     // The cap is that of the user.
-    start().await.ok();
-    let refused = start().await;
-    assert_eq!(refused.status, 429);
-    let detail = &refused.json()["detail"];
-    assert_eq!(detail["error"], "CONCURRENCY_LIMIT_REACHED");
-    assert!(
-        detail["message"].as_str().unwrap().contains('3'),
-        "{detail}"
-    );
-    let refused = fixture
-        .world
-        .post(ADA, "/api/v1/sandboxes", &json!({}))
-        .await;
-    assert!(refused.json()["detail"].is_string(), "{}", refused.text);
+    for _ in 0..2 {
+        let (path, nothing) = ("/api/v1/sandboxes", json!({}));
+        fixture.world.post(ADA, path, &nothing).await.ok();
+    }
+    // From here on time is virtual.
+    tokio::time::pause();
+    let end_first = async {
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        let id = first["id"].as_str().unwrap();
+        let path = format!("/api/v1/sandboxes/{id}?sandbox_id={id}");
+        let delete = TestRequest::delete().uri(&path);
+        fixture.ask(Listener::Automations, key, delete).await
+    };
+    let (waited, deleted) = futures::join!(start(), end_first);
+    assert_eq!((waited.status, deleted.status), (200, 200));
+    for attempt in 1..=6 {
+        let begun = tokio::time::Instant::now();
+        let refused = start().await;
+        assert_eq!(refused.status, 429, "{}", refused.text);
+        let waited = begun.elapsed();
+        assert!(waited > Duration::from_secs(40) && waited < Duration::from_secs(60));
+        let detail = &refused.json()["detail"];
+        // The automations service skips a run that is refused in this form.
+        let is_skipped = detail["error"] == "CONCURRENCY_LIMIT_REACHED";
+        assert_eq!(is_skipped, attempt == 5, "{detail}");
+        let message = if is_skipped {
+            &detail["message"]
+        } else {
+            detail
+        };
+        assert!(message.as_str().unwrap().contains('3'), "{detail}");
+    }
 }
 
 #[actix_web::test]

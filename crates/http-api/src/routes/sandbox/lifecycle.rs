@@ -2,6 +2,8 @@
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, delete, get, post, web};
+use application::idempotency::IdempotentResult;
+use application::sandboxes::RunRefusal;
 use domain::id::SandboxId;
 use domain::sandbox::Sandbox;
 use serde_json::json;
@@ -81,23 +83,23 @@ pub(crate) async fn start(
     let render = |sandbox: &Sandbox| idempotency::to_json(&shown(sandbox.clone()));
     let asked = spec.unwrap_or_default().as_bytes();
     let call = key.map(|key| repeatable(key, "sandbox", asked, &render));
-    let automation_key = actor.key.filter(|_| actor.is_automation);
-    let started = app
-        .sandboxes
-        .start_once(user, spec, automation_key, call.as_ref());
-    let answer = started.await.map_err(|error| match automation_key {
-        Some(_) => limit_of_run(error.into()),
-        None => error.into(),
-    })?;
+    let answer = if let Some(run) = actor.key.filter(|_| actor.is_automation) {
+        let started = app.sandboxes.start_for_run(user, spec, run).await;
+        IdempotentResult::New(started.map_err(refusal_of_run)?)
+    } else {
+        let started = app.sandboxes.start_once(user, spec, call.as_ref());
+        started.await?
+    };
     let created = CreatedResource::of(&answer, |sandbox| format!("sandbox:{}", sandbox.id));
     Ok(respond(StatusCode::OK, answer, created, shown))
 }
 
-/// A refusal in the form in which the automations service recognises a cap: it then skips the run.
-fn limit_of_run(problem: Problem) -> Problem {
-    if problem.status() != StatusCode::TOO_MANY_REQUESTS {
-        return problem;
-    }
+/// A refusal of a run. The automations service skips the run if it has a certain form, and else asks again.
+fn refusal_of_run(refusal: RunRefusal) -> Problem {
+    let problem = match refusal {
+        RunRefusal::Busy(error) | RunRefusal::Failed(error) => return error.into(),
+        RunRefusal::Skipped(error) => Problem::from(error),
+    };
     let message = problem.body()["detail"].clone();
     let detail = json!({"error": "CONCURRENCY_LIMIT_REACHED", "message": message});
     Problem::with_body(problem.status(), json!({"detail": detail}))

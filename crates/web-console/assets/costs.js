@@ -3,10 +3,11 @@
 import { get } from "./api.js";
 import { stacked } from "./charts.js";
 import { choice, h, section, table } from "./dom.js";
-import { money } from "./format.js";
+import { money, short } from "./format.js";
 import { live } from "./live.js";
 
 const DAY = 86_400_000;
+const BATCH = 100;
 const SPANS = [
   { id: "7", name: "7 days" },
   { id: "30", name: "30 days" },
@@ -24,15 +25,28 @@ const COST = [{ name: "Cost", className: "step1" }];
 const NUMBER = new Intl.NumberFormat("en-GB");
 const number = (count) => NUMBER.format(count);
 
-/** The name of a group; a conversation of the caller is a link. */
-function title(it, group, whose) {
-  if (group.id !== "conversation") return it.name;
-  if (!it.name) return "profiles of sandboxes";
-  return whose === OWN ? h("a", { href: `#/conversations/${it.name}` }, it.name) : it.name;
+/** Titles of the caller's conversations, by id. Deleted ones have none. */
+async function titles(items, signal) {
+  const ids = items.map((it) => it.name).filter(Boolean);
+  const found = {};
+  for (let at = 0; at < ids.length; at += BATCH) {
+    const answer = await get("api/v1/app-conversations", { ids: ids.slice(at, at + BATCH) }, signal);
+    for (const one of answer) if (one) found[one.id] = one.title || "Untitled";
+  }
+  return found;
 }
 
-const columns = (group, whose) => [
-  { title: group.name[0].toUpperCase() + group.name.slice(1), cell: (it) => title(it, group, whose) },
+/** The name of a group; a conversation of the caller is a link. */
+function title(it, group, whose, known) {
+  if (group.id !== "conversation") return it.name;
+  if (!it.name) return "profiles of sandboxes";
+  if (whose !== OWN) return h("code", {}, it.name);
+  if (!known[it.name]) return ["deleted ", short(it.name)];
+  return h("a", { href: `#/conversations/${it.name}`, "data-at": `open ${it.name}` }, known[it.name]);
+}
+
+const columns = (group, whose, known) => [
+  { title: group.name[0].toUpperCase() + group.name.slice(1), cell: (it) => title(it, group, whose, known) },
   { title: "Calls", cell: (it) => number(it.calls), number: true },
   { title: "Input", cell: (it) => number(it.input_tokens + it.cached_input_tokens + it.cache_write_tokens), number: true },
   { title: "Cached input", cell: (it) => number(it.cached_input_tokens), number: true },
@@ -78,7 +92,8 @@ export function costs(place, { access, signal }) {
   const load = async (until) => {
     const since = new Date(Date.now() - (Number(span.id) - 1) * DAY).toISOString();
     const found = await get(whose.path, { since, group_by: group.id }, until);
-    return { ...found, span: span.id, group: group.id, whose: whose.id };
+    const known = group.id === "conversation" && whose === OWN ? await titles(found.items, until) : {};
+    return { ...found, known, span: span.id, group: group.id, whose: whose.id };
   };
   const chart = (items) => {
     const days = items.map((it) => ({ label: it.name.slice(5), values: [it.cost] }));
@@ -89,7 +104,7 @@ export function costs(place, { access, signal }) {
       "Model calls",
       month(found, whose),
       found.items.length
-        ? [group.id === "day" ? chart(found.items) : null, table("Model calls", columns(group, whose), found.items), ...notes(found.items)]
+        ? [group.id === "day" ? chart(found.items) : null, table("Model calls", columns(group, whose, found.known), found.items), ...notes(found.items)]
         : h("p", { class: "empty" }, "No model was called through the service in this time."),
     );
   show();

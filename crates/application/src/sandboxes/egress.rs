@@ -1,14 +1,23 @@
 //! Hosts that the egress policy refuses to sandboxes: their owners are asked, and may approve them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use domain::clock::Clock;
+use domain::error::StoreError;
 use domain::id::{EgressRequestId, IdGenerator, OwnerId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::user::egress::{EgressDecision, EgressRequest, EgressRequestRepository};
 
+use moka::sync::Cache;
+
 use super::SandboxTokens;
 use crate::{AppError, Ports};
+
+/// Requests of one sandbox that are stored in [`ASKING_PERIOD`]: an agent must not fill the owner's list, or keep the store busy.
+const MAX_REQUESTS_PER_SANDBOX: u32 = 100;
+const ASKING_PERIOD: Duration = Duration::from_secs(60 * 60);
+const MAX_COUNTED_SANDBOXES: u64 = 10_000;
 
 /// Asks owners of sandboxes for hosts, and stores their decisions.
 #[derive(Clone)]
@@ -17,6 +26,7 @@ pub struct EgressService {
     tokens: SandboxTokens,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn IdGenerator>,
+    asked: Cache<SandboxId, u32>,
 }
 
 impl EgressService {
@@ -26,6 +36,10 @@ impl EgressService {
             tokens,
             clock: Arc::clone(&ports.clock),
             ids: Arc::clone(&ports.ids),
+            asked: Cache::builder()
+                .max_capacity(MAX_COUNTED_SANDBOXES)
+                .time_to_live(ASKING_PERIOD)
+                .build(),
         }
     }
 
@@ -53,12 +67,25 @@ impl EgressService {
         };
         let decision = self.requests.decision(&request).await?;
         if decision.is_none() {
-            self.requests.insert(&request).await?;
+            self.ask(&request).await?;
         }
         Ok(matches!(
             decision,
             Some(EgressDecision::Approved | EgressDecision::ApprovedForSandbox)
         ))
+    }
+
+    async fn ask(&self, request: &EgressRequest) -> Result<(), AppError> {
+        let count = self.asked.get(&request.sandbox_id).unwrap_or_default();
+        if count >= MAX_REQUESTS_PER_SANDBOX {
+            return Ok(());
+        }
+        self.asked.insert(request.sandbox_id.clone(), count + 1);
+        match self.requests.insert(request).await {
+            // Another connection asks for the same.
+            Err(StoreError::Conflict { .. }) => Ok(()),
+            stored => Ok(stored?),
+        }
     }
 
     /// Lists a page of the owner's requests with this decision, newest first.

@@ -63,7 +63,8 @@ pub trait EgressRequestRepository: Send + Sync + 'static {
     /// of the sandbox's own request.
     async fn decision(&self, of: &EgressRequest) -> Result<Option<EgressDecision>, StoreError>;
     /// Stores a request, unless the sandbox has one for the same host and port, or is not one of the owner's. With
-    /// [`MAX_EGRESS_REQUESTS_PER_OWNER`], it replaces the owner's oldest pending one, or is not stored if there is none.
+    /// [`MAX_EGRESS_REQUESTS_PER_OWNER`], it replaces the owner's oldest pending one, or is not stored if there is none. `Conflict` if another call stores the same at
+    /// the same time.
     async fn insert(&self, request: &EgressRequest) -> Result<(), StoreError>;
     /// Deletes at most `limit` requests of sandboxes that are gone, except approvals for all sandboxes. Returns their number.
     async fn prune(&self, limit: usize) -> Result<u64, StoreError>;

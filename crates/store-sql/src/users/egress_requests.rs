@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::{JobMode, Workload};
-use crate::error::{QueryResultExt, TransactionError};
+use crate::error::{QueryResultExt, TransactionError, conflict, map_unique_violation};
 use crate::queries::filter_by;
 use crate::queries::page_token::{self, Cursor, keyset};
 use crate::schema::codec::row_limit;
@@ -101,7 +101,8 @@ fn insert(conn: &mut AnyConnection, request: &EgressRequest) -> Result<(), Trans
     }
     diesel::insert_into(egress_requests::table)
         .values(EgressRequestRow::from(request))
-        .execute(conn)?;
+        .execute(conn)
+        .map_err(map_unique_violation(conflict(Entity::EgressRequest)))?;
     Ok(())
 }
 

@@ -110,3 +110,19 @@ async fn a_paused_sandbox_reaches_nothing() {
     assert!(!is_approved(&world, &paused, "api.example.org").await);
     assert!(list(&world, ADA, "").await.is_empty());
 }
+
+/// An agent that asks for everything keeps neither its owner nor the store busy.
+#[actix_web::test]
+async fn a_sandbox_asks_for_a_bounded_number_of_hosts() {
+    let world = World::working().await;
+    let eager = sandbox(&world, ADA).await;
+    for n in 0..110 {
+        let host = format!("host-{n}.example.org");
+        assert!(!is_approved(&world, &eager, &host).await);
+    }
+    assert_eq!(list(&world, ADA, "?limit=100").await.len(), 100);
+    let next = world
+        .get(ADA, &format!("{REQUESTS}/search?limit=100"))
+        .await;
+    assert_eq!(next.ok()["next_page_id"], Value::Null);
+}

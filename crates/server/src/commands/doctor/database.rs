@@ -10,8 +10,7 @@ use domain::user::identity::ApiKeyRepository as _;
 use keyring::Keyring;
 use secrecy::ExposeSecret as _;
 
-use super::DoctorReport;
-use super::model;
+use super::{DoctorReport, hosts, model};
 use crate::compose::{self, SchemaStatus, Store, StoreInspection};
 use crate::config::{AuthModeSetting, Config, without_password};
 use crate::data_dir::DataDir;
@@ -42,6 +41,9 @@ pub(super) async fn examine(
             if config.auth.mode == AuthModeSetting::Accounts {
                 sign_in(store, report).await;
             }
+            let shared = config.sandbox.shared_host.clone();
+            let own = shared.or_else(|| data_dir?.recorded_host());
+            hosts::examine(&**store, own.as_ref(), clock.now(), report).await;
             if let Some(keyring) = keyring {
                 let settings = Arc::clone(store) as _;
                 model::examine(settings, keyring, compose::clock(), &users, report).await;

@@ -2,6 +2,7 @@
 
 mod clock;
 mod database;
+mod hosts;
 mod machine;
 mod mail;
 mod model;

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::CONTENT_TYPE;
+use hyper::client::conn::http1::handshake;
+use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::controllers;
@@ -129,6 +130,20 @@ async fn answer(
             return Ok(refusal(&ApiError::unavailable()));
         }
     }
+    if let [
+        "api",
+        "v1",
+        "namespaces",
+        _,
+        "pods",
+        pod,
+        "proxy",
+        rest @ ..,
+    ] = path.as_slice()
+    {
+        let answer = ask_pod(shared, pod, &head.method, (&rest.join("/"), body)).await;
+        return Ok(answer.unwrap_or_else(|error| refusal(&error)));
+    }
     let sent: Value = serde_json::from_slice(&body).unwrap_or_default();
     let kind = head.headers.get(CONTENT_TYPE);
     let is_apply = kind.is_some_and(|it| it.as_bytes().starts_with(b"application/apply-patch"));
@@ -201,6 +216,7 @@ fn respond(
             &json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []}),
         )),
         ["api", "v1", "namespaces", _, "pods", name, "log"] => log(shared, name, &call),
+        ["api", "v1", "namespaces", _, "pods", name, "eviction"] => evict(shared, name),
         ["api", "v1", "namespaces", _, plural, rest @ ..]
         | [
             "apis",
@@ -287,12 +303,61 @@ fn of_one(
             }
             let is_foreground = call.sent["propagationPolicy"] == "Foreground";
             controllers::delete(&mut state.store, kind, name, is_foreground);
-            Ok(ok(
-                &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}),
-            ))
+            Ok(ok(&success()))
         }),
         _ => Err(ApiError::bad_request("the method is not allowed")),
     }
+}
+
+fn success() -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})
+}
+
+fn evict(shared: &Shared, name: &str) -> Result<Response<ServerBody>, ApiError> {
+    shared.change(|state| {
+        let found = state.store.get(Kind::Pod, name).cloned();
+        let pod = found.ok_or_else(|| ApiError::not_found(name))?;
+        controllers::delete_pod(&mut state.store, &pod);
+        Ok(ok(&success()))
+    })
+}
+
+/// Forwards a request to a port of a pod, which is named `NAME:PORT`.
+async fn ask_pod(
+    shared: &Shared,
+    pod: &str,
+    method: &Method,
+    (path, body): (&str, Bytes),
+) -> Result<Response<ServerBody>, ApiError> {
+    let (name, port) = pod
+        .split_once(':')
+        .ok_or_else(|| ApiError::not_found(pod))?;
+    let found = shared.state().store.get(Kind::Pod, name).cloned();
+    let address = found.and_then(|pod| Some(pod["status"]["podIP"].as_str()?.to_owned()));
+    let address = address.ok_or_else(|| ApiError::not_found(name))?;
+    let asked = async {
+        let stream = TcpStream::connect(format!("{address}:{port}")).await.ok()?;
+        let (mut sender, connection) = handshake(TokioIo::new(stream)).await.ok()?;
+        let request = Request::builder().method(method).uri(format!("/{path}"));
+        let request = request.header(HOST, pod).body(Full::new(body)).ok()?;
+        // The connection works until the answer is read.
+        let mut connections = JoinSet::new();
+        connections.spawn(connection);
+        sender
+            .send_request(request)
+            .await
+            .ok()?
+            .collect()
+            .await
+            .ok()
+    };
+    let answer = asked.await;
+    let answer = answer.ok_or_else(ApiError::unavailable)?;
+    let body = Full::new(answer.to_bytes());
+    Ok(Response::new(
+        body.map_err(|never: Infallible| match never {})
+            .boxed_unsync(),
+    ))
 }
 
 /// Whether an object has a label and a field, as `KEY=VALUE` in a selector.

@@ -21,7 +21,7 @@ use clap::{Parser, Subcommand};
 
 use crate::install::{debian, schemathesis};
 use crate::run::{cargo, say};
-use crate::suites::{attack, ci, escape, flaky, nightly, soak};
+use crate::suites::{attack, ci, escape, flaky, kubernetes, nightly, soak};
 
 /// Developer tasks of agent-workspace.
 #[derive(Debug, Parser)]
@@ -61,6 +61,9 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Test the Kubernetes backend on a real cluster: conformance, the agent server of an image, pauses, deleted pods, drained
+    /// nodes, restarts. The tests of `ci` do the same on a simulated one.
+    TestKubernetes(kubernetes::KubernetesArgs),
     /// Run tests repeatedly, also beside busy loops, and print which failed how often.
     Flaky(flaky::FlakyArgs),
     /// Install everything that `test` needs, to run single suites with `cargo nextest run` or `cargo test`.
@@ -129,6 +132,7 @@ fn carry_out(task: Task) -> anyhow::Result<()> {
             };
             suites::test(extent, &args)
         }
+        Task::TestKubernetes(arguments) => kubernetes::test(&arguments),
         Task::Flaky(arguments) => flaky::flaky(&arguments),
         Task::Prepare { no_agent_servers } => suites::prepare(!no_agent_servers),
         Task::Schemathesis => schemathesis::prepare(),

@@ -5,6 +5,7 @@ pub(crate) mod attack;
 pub(crate) mod ci;
 pub(crate) mod escape;
 pub(crate) mod flaky;
+pub(crate) mod kubernetes;
 pub(crate) mod nightly;
 pub(crate) mod report;
 pub(crate) mod soak;
@@ -93,8 +94,12 @@ pub(crate) fn build() -> anyhow::Result<()> {
 /// Suites of the package `acceptance` that need more than this repository and Debian.
 const AGENT_SERVER_SUITES: [&str; 4] = ["real_agent", "schemathesis", "single_sign_on", "web_app"];
 
-/// Test targets that need a container engine or a database server.
-const OUTER_TARGETS: [(&str, &str); 2] = [("sandbox-docker", "engine"), ("store-sql", "postgres")];
+/// Test targets that need a container engine, a database server or Python.
+const OUTER_TARGETS: [(&str, &str); 3] = [
+    ("sandbox-docker", "engine"),
+    ("sandbox-kubernetes", "any_cluster"),
+    ("store-sql", "postgres"),
+];
 /// The one suite of `acceptance` that runs no service.
 const RULES_TARGET: &str = "architecture";
 

@@ -12,8 +12,8 @@ use url::Url;
 use crate::call::Call;
 use crate::error::{Error, Refusal};
 use crate::resources::{
-    Administration, Audit, Automations, Conversations, DeviceLogins, Events, Health, Keys,
-    Organizations, Sandboxes, Secrets, Settings, Specs, StartTasks, Users,
+    Administration, Audit, Automations, Conversations, DeviceLogins, EgressRequests, Events,
+    Health, Keys, Organizations, Sandboxes, Secrets, Settings, Specs, StartTasks, Users,
 };
 use crate::transport::{Http, Reply, RootCertificates};
 
@@ -245,6 +245,8 @@ resources! {
     start_tasks: StartTasks,
     /// Sandboxes.
     sandboxes: Sandboxes,
+    /// Hosts that the egress policy refused to the user's sandboxes.
+    egress_requests: EgressRequests,
     /// Templates of sandboxes.
     specs: Specs,
     /// The user's automations, and their runs.

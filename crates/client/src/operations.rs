@@ -68,6 +68,11 @@ operations! {
     SANDBOX_LOGS = "GET" "/api/v1/sandboxes/{sandbox_id}/logs" ["lines" "follow"];
     DELETE_SANDBOX = "DELETE" "/api/v1/sandboxes/{sandbox_id}" [];
 
+    SEARCH_EGRESS_REQUESTS = "GET" "/api/v1/egress/requests/search" ["decision__eq" "page_id" "limit"];
+    APPROVE_EGRESS_REQUEST = "POST" "/api/v1/egress/requests/{egress_request_id}/approve" [];
+    DENY_EGRESS_REQUEST = "POST" "/api/v1/egress/requests/{egress_request_id}/deny" [];
+    DELETE_EGRESS_REQUEST = "DELETE" "/api/v1/egress/requests/{egress_request_id}" [];
+
     SPECS = "GET" "/api/v1/sandbox-specs" ["id"];
     SEARCH_SPECS = "GET" "/api/v1/sandbox-specs/search" ["page_id" "limit"];
 

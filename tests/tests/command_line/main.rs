@@ -160,6 +160,9 @@ fn assert_log_command(service: &Service, sandbox: &str) {
     assert_eq!(output["line"].as_str(), whole.lines().last());
     let none = stdout_of(&service.run(&["sandboxes", "logs", sandbox, "--tail", "0"]));
     assert_eq!(none, "");
+    let unknown = "00000000000000000000000000000001";
+    let output = stderr_of(&service.run(&["egress", "deny", unknown]));
+    assert!(output.contains("egress list"), "{output}");
     let output = stderr_of(&service.run(&["sandboxes", "logs", "no-such-one"]));
     assert!(
         output.contains("there is no sandbox no-such-one"),

@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{assert_resumes, configured, container, engine, start_finished_conversation};
 
@@ -26,22 +26,22 @@ async fn with_an_allow_list_a_conversation_runs_and_its_programs_reach_listed_ho
     let listed = fetch("", "http://listed.test/");
     assert!(listed.contains("502"), "it has no address: {listed}");
     // The owner was asked, and approves.
-    let requests = "/api/v1/egress/requests";
-    let pending = format!("{requests}/search?decision__eq=pending");
-    let pending = world.user.get(&pending).await.ok();
+    let pending = world
+        .service
+        .run(&["egress", "list", "--pending", "--json"]);
+    let pending: Value = serde_json::from_slice(&pending.stdout).expect("a list");
     let asked = &pending["items"][0];
     let about = [&asked["host"], &asked["port"], &asked["sandbox_id"]];
-    let expected = [
-        &json!("other.test"),
-        &json!(80),
-        &json!(conversation.sandbox_id),
-    ];
-    assert_eq!(about, expected, "{pending:#}");
-    let approve = format!(
-        "{requests}/{}/approve",
-        asked["id"].as_str().unwrap_or_default()
+    let sandbox = json!(conversation.sandbox_id);
+    assert_eq!(
+        about,
+        [&json!("other.test"), &json!(80), &sandbox],
+        "{pending:#}"
     );
-    let _ = world.user.post(&approve, &json!({})).await.ok();
+    let id = asked["id"].as_str().expect("a request has an id");
+    let decided = world.service.run(&["egress", "approve", id]);
+    let decided = String::from_utf8_lossy(&decided.stdout);
+    assert!(decided.contains("approved_for_sandbox"), "{decided}");
     let approved = fetch("", "http://other.test/");
     assert!(approved.contains("502"), "it has no address: {approved}");
     // A program that ignores the proxy does not even reach this machine.

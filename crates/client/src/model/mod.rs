@@ -9,6 +9,7 @@ mod administration;
 mod automation;
 mod conversation;
 mod document;
+mod egress;
 mod event;
 mod health;
 mod message;
@@ -30,6 +31,7 @@ pub use conversation::{
     LaunchedAgentProfile, Metrics, TokenUsage,
 };
 pub use document::Document;
+pub use egress::{EgressApproval, EgressRequest};
 pub use event::{Event, EventFilter};
 pub use health::{AliveStatus, DiskUse, IoUse, MemoryUse, ResourceUse, ServerInfo};
 pub use message::{ImageContent, Message, MessageContent, MessageQueued, MessageSent, TextContent};
@@ -44,7 +46,7 @@ pub use settings::{
 };
 pub use start::{Plugin, Processor, StartRequest, StartTask, SuggestedTask};
 pub use string_enums::{
-    AgentType, AuditOutcome, EventOrder, ExecutionStatus, GitProvider, MailDelivery, MemberRole,
-    SandboxStatus, StartOrder, StartStatus, Trigger, UserRole,
+    AgentType, AuditOutcome, EgressDecision, EventOrder, ExecutionStatus, GitProvider,
+    MailDelivery, MemberRole, SandboxStatus, StartOrder, StartStatus, Trigger, UserRole,
 };
 pub use time::UtcTime;

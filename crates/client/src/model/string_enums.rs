@@ -95,6 +95,11 @@ string_enums! {
     /// The type of an agent.
     AgentType { Default = "default", Plan = "plan" }
 
+    /// What a user decided about a host that the egress policy refused.
+    EgressDecision {
+        Pending = "pending", ApprovedForSandbox = "approved_for_sandbox", Approved = "approved", Denied = "denied",
+    }
+
     /// An order of events.
     EventOrder { OldestFirst = "TIMESTAMP", NewestFirst = "TIMESTAMP_DESC" }
 

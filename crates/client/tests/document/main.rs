@@ -173,6 +173,13 @@ fn administration(answers: &mut ResponseSamples<'_>) {
     answers.read::<Page<AuditEntry>>(&operations::AUDIT);
 }
 
+fn egress_requests(answers: &mut ResponseSamples<'_>) {
+    answers.read::<Page<EgressRequest>>(&operations::SEARCH_EGRESS_REQUESTS);
+    answers.read::<EgressRequest>(&operations::APPROVE_EGRESS_REQUEST);
+    answers.read::<EgressRequest>(&operations::DENY_EGRESS_REQUEST);
+    answers.read::<SuccessResponse>(&operations::DELETE_EGRESS_REQUEST);
+}
+
 fn organizations(answers: &mut ResponseSamples<'_>) {
     answers.read::<OrganizationList>(&operations::ORGANIZATIONS);
     answers.read::<OrganizationMemberPage>(&operations::ORGANIZATION_MEMBERS);
@@ -229,6 +236,7 @@ fn every_response_is_read_without_loss() {
     answers.streamed(&operations::SANDBOX_LOGS, "text/plain");
     administration(&mut answers);
     organizations(&mut answers);
+    egress_requests(&mut answers);
     let unseen = operations::ALL
         .iter()
         .filter(|it| !answers.seen.contains(it));
@@ -258,6 +266,7 @@ fn every_member_of_a_body_can_be_set() {
         body::<StartRequest>(&operations::START),
         body::<StartRequest>(&operations::STREAM_START),
         body::<ConversationChange>(&operations::UPDATE_CONVERSATION),
+        body::<EgressApproval>(&operations::APPROVE_EGRESS_REQUEST),
         body::<Message>(&operations::SEND_MESSAGE),
         body::<NewKey>(&operations::CREATE_KEY),
         body::<KeyRotation>(&operations::ROTATE_KEY),

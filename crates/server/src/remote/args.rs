@@ -126,6 +126,36 @@ pub(crate) struct Logs {
 }
 
 #[derive(Debug, Subcommand)]
+pub(crate) enum EgressCommand {
+    /// List the hosts, newest first, with the decisions about them.
+    List {
+        /// Only those without a decision.
+        #[arg(long)]
+        pending: bool,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Let the sandbox that asked reach the host.
+    Approve {
+        /// Id of the request, from `egress list`.
+        id: String,
+        /// Let all of the user's sandboxes reach it, also later ones.
+        #[arg(long)]
+        all: bool,
+    },
+    /// Refuse the host for good.
+    Deny {
+        /// Id of the request, from `egress list`.
+        id: String,
+    },
+    /// Delete the request with its decision, so that the next attempt asks again.
+    Forget {
+        /// Id of the request, from `egress list`.
+        id: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
 pub(crate) enum AutomationsCommand {
     /// List the automations of the user's organization.
     List {

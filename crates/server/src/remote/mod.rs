@@ -7,6 +7,7 @@ mod args;
 mod automations;
 mod connect;
 mod conversations;
+mod egress;
 mod event_line;
 mod login;
 mod logs;
@@ -22,8 +23,8 @@ use clap::Subcommand;
 
 use crate::compose::EnvVariables;
 use args::{
-    AtService, AutomationsCommand, ConversationsCommand, LoginArgs, OrganizationsCommand,
-    SandboxesCommand, ServiceArgs, SpecsCommand,
+    AtService, AutomationsCommand, ConversationsCommand, EgressCommand, LoginArgs,
+    OrganizationsCommand, SandboxesCommand, ServiceArgs, SpecsCommand,
 };
 use connect::Connection;
 use output::CommandOutput;
@@ -37,6 +38,8 @@ pub(crate) enum RemoteCommand {
     Sandboxes(AtService<SandboxesCommand>),
     /// List automations of a running service, run them and see how their runs ended, as one of its users.
     Automations(AtService<AutomationsCommand>),
+    /// List hosts that the egress policy of a running service refused to sandboxes, and approve or deny them, as one of its users.
+    Egress(AtService<EgressCommand>),
     /// List the sandbox specs of a running service, the templates that sandboxes are created from.
     Specs(AtService<SpecsCommand>),
     /// List organizations of a running service and their members, invite and remove members, as one of its users.
@@ -54,6 +57,7 @@ impl RemoteCommand {
             Self::Conversations(arguments) => Some(&arguments.service),
             Self::Sandboxes(arguments) => Some(&arguments.service),
             Self::Automations(arguments) => Some(&arguments.service),
+            Self::Egress(arguments) => Some(&arguments.service),
             Self::Specs(arguments) => Some(&arguments.service),
             Self::Organizations(arguments) => Some(&arguments.service),
             Self::Login(_) | Self::Logout => None,
@@ -87,6 +91,9 @@ pub(crate) fn run(
             }
             (RemoteCommand::Automations(arguments), Some(connection)) => {
                 automations::run(arguments.command, connection, &output).await
+            }
+            (RemoteCommand::Egress(arguments), Some(connection)) => {
+                egress::run(arguments.command, connection, &output).await
             }
             (RemoteCommand::Specs(arguments), Some(connection)) => {
                 sandboxes::specs(arguments.command, connection, &output).await

@@ -59,7 +59,7 @@ pub struct Options {
 
 impl Options {
     /// Reads the variables `HOSTILE_REQUESTS`, `HOSTILE_MINUTES` and `HOSTILE_SEED`, which `cargo xtask soak` sets. Default:
-    /// 10,000 requests of seed 1.
+    /// 10,000 requests of seed 2.
     #[must_use]
     pub fn from_environment() -> Self {
         let number = |name| variable_of(name).and_then(|value| value.parse::<u64>().ok());
@@ -68,7 +68,7 @@ impl Options {
         Self {
             requests: requests.or(if limit.is_some() { None } else { Some(10_000) }),
             limit,
-            seed: number("HOSTILE_SEED").unwrap_or(1),
+            seed: number("HOSTILE_SEED").unwrap_or(2),
         }
     }
 

@@ -8,7 +8,6 @@ use domain::error::StoreError;
 use domain::id::{EgressRequestId, IdGenerator, OwnerId, SandboxId};
 use domain::page::{Page, PageRequest};
 use domain::user::egress::{EgressDecision, EgressRequest, EgressRequestRepository};
-
 use moka::sync::Cache;
 
 use super::SandboxTokens;

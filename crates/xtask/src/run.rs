@@ -34,9 +34,29 @@ pub(crate) fn lint_builds() {
     LINTS.store(true, Ordering::Relaxed);
 }
 
-/// The running cargo, in the repository.
-pub(crate) fn cargo() -> Command {
+/// What `cargo run` says about this package. Cargo takes it for a change of all packages whose build scripts read such a
+/// variable, and would compile `ring`, and what uses it, anew after each command without `xtask`.
+const OF_THIS_PACKAGE: [&str; 6] = [
+    "CARGO_MANIFEST_DIR",
+    "CARGO_PKG_NAME",
+    "CARGO_PKG_VERSION_MAJOR",
+    "CARGO_PKG_VERSION_MINOR",
+    "CARGO_PKG_VERSION_PATCH",
+    "CARGO_PKG_VERSION_PRE",
+];
+
+/// Cargo in the repository, without lints.
+pub(crate) fn plain_cargo() -> Command {
     let mut cargo = program("cargo");
+    for name in OF_THIS_PACKAGE {
+        cargo.env_remove(name);
+    }
+    cargo
+}
+
+/// Cargo, in the repository.
+pub(crate) fn cargo() -> Command {
+    let mut cargo = plain_cargo();
     if LINTS.load(Ordering::Relaxed) {
         cargo.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
         cargo.env("CLIPPY_ARGS", "-Dwarnings__CLIPPY_HACKERY__");

@@ -1,11 +1,10 @@
-//! The controller of `Sandbox` resources, the node, and the garbage collector. Each step makes one change.
+//! The controller of `Sandbox` resources, the node, and the garbage collector. A step looks at one object.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::store::{FOREGROUND, Kind, Store, now};
+use crate::store::{FOREGROUND, Kind, ObjectKey, Store, now};
 use crate::{ClusterState, Shared};
 
 /// What new pods do.
@@ -26,12 +25,7 @@ pub enum PodBehavior {
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut revision = shared.subscribe();
     loop {
-        let mut has_changed = true;
-        while has_changed {
-            let before = shared.state().store.revision;
-            let after = shared.change_if(step);
-            has_changed = before != after;
-        }
+        while shared.control() {}
         if revision.changed().await.is_err() {
             return;
         }
@@ -39,57 +33,45 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 }
 
 impl Shared {
-    /// Runs a step. Only a change wakes others.
-    fn change_if(&self, step: fn(&mut ClusterState)) -> u64 {
-        let (before, after) = {
+    /// Looks at what has changed. Returns whether that made further changes; only they wake others.
+    fn control(&self) -> bool {
+        let has_changed = {
             let mut state = self.state();
             let before = state.store.revision;
-            step(&mut state);
-            (before, state.store.revision)
+            for key in state.store.take_to_control() {
+                step(&mut state, &key);
+            }
+            before != state.store.revision
         };
-        if before != after {
+        if has_changed {
             self.change(|_| ());
         }
-        after
+        has_changed
     }
 }
 
-fn step(state: &mut ClusterState) {
-    let all =
-        |state: &ClusterState, kind| -> Vec<Value> { state.store.of_kind(kind).cloned().collect() };
-    for sandbox in all(state, Kind::Sandbox) {
-        control_sandbox(state, &sandbox);
+fn step(state: &mut ClusterState, key: &ObjectKey) {
+    let (kind, name) = key;
+    let Some(object) = state.store.get(*kind, name).cloned() else {
+        return;
+    };
+    // The garbage collector.
+    if !state.store.has_owner(&object) && !leaves(&object) {
+        return delete(&mut state.store, *kind, name, true);
     }
-    for pod in all(state, Kind::Pod) {
-        run_pod(state, pod);
-    }
-    collect_garbage(state);
-    for claim in all(state, Kind::Claim) {
-        let is_used = state
-            .store
-            .of_kind(Kind::Pod)
-            .any(|pod| uses(pod, name(&claim)));
-        if leaves(&claim) && !is_used {
-            state.store.remove(Kind::Claim, name(&claim));
+    match kind {
+        Kind::Sandbox => control_sandbox(state, &object),
+        Kind::Pod => run_pod(state, object),
+        Kind::Claim => {
+            let is_used = state
+                .store
+                .dependents(key)
+                .any(|(kind, _)| *kind == Kind::Pod);
+            if leaves(&object) && !is_used {
+                state.store.remove(Kind::Claim, name);
+            }
         }
-    }
-}
-
-/// Deletes what belongs to an object that is gone.
-fn collect_garbage(state: &mut ClusterState) {
-    let kinds = [Kind::Claim, Kind::Sandbox, Kind::Pod, Kind::Secret];
-    let all: Vec<(Kind, Value)> = kinds
-        .into_iter()
-        .flat_map(|kind| state.store.of_kind(kind).map(move |it| (kind, it.clone())))
-        .collect();
-    let uid = |object: &Value| object["metadata"]["uid"].as_str().map(str::to_owned);
-    let present: BTreeSet<_> = all.iter().filter_map(|(_, it)| uid(it)).collect();
-    for (kind, object) in &all {
-        let owner = object["metadata"]["ownerReferences"][0]["uid"].as_str();
-        let has_owner = owner.is_none_or(|owner| present.contains(owner));
-        if !has_owner && !leaves(object) {
-            delete(&mut state.store, *kind, name(object), true);
-        }
+        Kind::Secret | Kind::Event => {}
     }
 }
 
@@ -255,10 +237,4 @@ pub(crate) fn name(object: &Value) -> &str {
 
 pub(crate) fn leaves(object: &Value) -> bool {
     !object["metadata"]["deletionTimestamp"].is_null()
-}
-
-fn uses(pod: &Value, claim: &str) -> bool {
-    let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
-    let mut claims = volumes.map(|volume| &volume["persistentVolumeClaim"]["claimName"]);
-    claims.any(|it| it == claim)
 }

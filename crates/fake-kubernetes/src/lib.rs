@@ -15,8 +15,11 @@ mod store;
 mod streams;
 mod validation;
 
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -56,19 +59,24 @@ pub(crate) struct ClusterState {
     /// The port of the API server, which no other cluster of this machine has.
     port: u16,
     /// Addresses of pods that were given.
-    addresses: u8,
+    addresses: u32,
     /// Whether pods are processes.
     pub(crate) has_node: bool,
     /// Why no pod may be created: the text of a quota.
     pub(crate) quota: Option<String>,
+    /// Answered requests, by their verb and what they are about.
+    pub(crate) requests: BTreeMap<String, u64>,
+    /// The way of an answer to its client.
+    pub(crate) delay: Duration,
 }
 
 impl ClusterState {
-    /// An address for a pod: one of this machine's own, which no other pod has.
+    /// An address for a pod: one of this machine's own. The first 255 are those of this cluster alone.
     pub(crate) fn next_address(&mut self) -> String {
-        self.addresses = self.addresses.checked_add(1).expect("few pods");
+        self.addresses += 1;
         let [high, low] = self.port.to_be_bytes();
-        format!("127.{high}.{low}.{}", self.addresses)
+        let address = u32::from(Ipv4Addr::new(127, high, low, 0)) + self.addresses;
+        Ipv4Addr::from(address).to_string()
     }
 }
 
@@ -116,12 +124,28 @@ impl FakeCluster {
 
     /// What pods do from now on.
     pub fn set_behavior(&self, behavior: PodBehavior) {
-        self.change(|state| state.behavior = behavior);
+        self.change(|state| {
+            state.behavior = behavior;
+            state.store.control_all();
+        });
     }
 
     /// Refuses pods with this text of a quota, or no longer.
     pub fn set_quota(&self, text: Option<&str>) {
-        self.change(|state| state.quota = text.map(str::to_owned));
+        self.change(|state| {
+            state.quota = text.map(str::to_owned);
+            state.store.control_all();
+        });
+    }
+
+    /// Lets answers take this time to their clients.
+    pub fn set_delay(&self, delay: Duration) {
+        self.change(|state| state.delay = delay);
+    }
+
+    /// Requests since the start, by verb and object, such as `GET pods`; also `LIST` and `WATCH`.
+    pub fn requests(&self) -> BTreeMap<String, u64> {
+        self.state().requests.clone()
     }
 
     /// Fails the request after this number of requests that change something.

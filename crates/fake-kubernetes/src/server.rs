@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
@@ -77,10 +78,7 @@ impl FaultPlan {
         self.seen
     }
 
-    fn take(&mut self, method: &Method) -> Fate {
-        if *method == Method::GET {
-            return Fate::Answer;
-        }
+    fn take(&mut self) -> Fate {
         let number = self.seen;
         self.seen += 1;
         if self.hold_after.is_some_and(|after| number >= after) {
@@ -119,7 +117,15 @@ async fn answer(
     let url = url.map_err(io::Error::other)?;
     let parameters: Parameters = url.query_pairs().into_owned().collect();
     let path: Vec<&str> = url.path().trim_matches('/').split('/').collect();
-    let fate = shared.change(|state| state.faults.take(&head.method));
+    let delay = count(shared, &head.method, &path, &parameters);
+    if !delay.is_zero() {
+        tokio::time::sleep(delay).await;
+    }
+    let fate = if head.method == Method::GET {
+        Fate::Answer
+    } else {
+        shared.change(|state| state.faults.take())
+    };
     match fate {
         Fate::Answer | Fate::Fail(Fault::After) => {}
         Fate::Fail(Fault::Before) => return Ok(refusal(&ApiError::unavailable())),
@@ -158,6 +164,25 @@ async fn answer(
         return Err(io::ErrorKind::ConnectionReset.into());
     }
     Ok(response.unwrap_or_else(|error| refusal(&error)))
+}
+
+/// Counts a request. Returns how long its answer takes.
+fn count(shared: &Shared, method: &Method, path: &[&str], parameters: &Parameters) -> Duration {
+    let kinds = path
+        .iter()
+        .rposition(|part| Kind::of_plural(part).is_some());
+    let is_list = *method == Method::GET && kinds == Some(path.len() - 1);
+    let verb = match parameters.get("watch") {
+        Some(_) if is_list => "WATCH",
+        None if is_list => "LIST",
+        _ => method.as_str(),
+    };
+    let about = kinds
+        .or(path.len().checked_sub(1))
+        .map_or("", |it| path[it]);
+    let mut state = shared.state();
+    *state.requests.entry(format!("{verb} {about}")).or_default() += 1;
+    state.delay
 }
 
 pub(crate) struct Call<'a> {

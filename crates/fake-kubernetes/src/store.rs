@@ -1,6 +1,7 @@
 //! The objects, their revisions and their history.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::mem;
 use std::time::SystemTime;
 
 use k8s_openapi::jiff::{Timestamp, Unit};
@@ -24,22 +25,32 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const ALL: [(&'static str, Kind); 5] = [
-        ("pods", Kind::Pod),
-        ("persistentvolumeclaims", Kind::Claim),
-        ("secrets", Kind::Secret),
-        ("events", Kind::Event),
-        ("sandboxes", Kind::Sandbox),
+    /// With their names in addresses and in objects.
+    const ALL: [(Kind, &'static str, &'static str); 5] = [
+        (Kind::Pod, "pods", "Pod"),
+        (
+            Kind::Claim,
+            "persistentvolumeclaims",
+            "PersistentVolumeClaim",
+        ),
+        (Kind::Secret, "secrets", "Secret"),
+        (Kind::Event, "events", "Event"),
+        (Kind::Sandbox, "sandboxes", "Sandbox"),
     ];
 
     pub(crate) fn of_plural(plural: &str) -> Option<Self> {
-        let found = Self::ALL.iter().find(|(name, _)| *name == plural);
-        found.map(|(_, kind)| *kind)
+        let found = Self::ALL.iter().find(|(_, name, _)| *name == plural);
+        found.map(|(kind, ..)| *kind)
+    }
+
+    fn of_name(name: &Value) -> Option<Self> {
+        let found = Self::ALL.iter().find(|(.., it)| name == it);
+        found.map(|(kind, ..)| *kind)
     }
 
     pub(crate) fn plural(self) -> &'static str {
-        let found = Self::ALL.iter().find(|(_, kind)| *kind == self);
-        found.map_or("", |(name, _)| *name)
+        let found = Self::ALL.iter().find(|(kind, ..)| *kind == self);
+        found.map_or("", |(_, name, _)| *name)
     }
 }
 
@@ -58,6 +69,10 @@ pub(crate) struct StoredChange {
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     objects: BTreeMap<ObjectKey, Value>,
+    /// By the owner or claim that they name.
+    dependents: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
+    /// What controllers have to look at: something about it has changed.
+    to_control: BTreeSet<ObjectKey>,
     pub(crate) revision: u64,
     history: VecDeque<StoredChange>,
     /// Versions up to this one are too old for a watch.
@@ -70,8 +85,32 @@ impl Store {
     }
 
     pub(crate) fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Value> {
-        let of_kind = self.objects.iter().filter(move |((it, _), _)| *it == kind);
+        let from = self.objects.range((kind, String::new())..);
+        let of_kind = from.take_while(move |((it, _), _)| *it == kind);
         of_kind.map(|(_, object)| object)
+    }
+
+    /// Objects whose owner or claim is this one.
+    pub(crate) fn dependents(&self, key: &ObjectKey) -> impl Iterator<Item = &ObjectKey> {
+        self.dependents.get(key).into_iter().flatten()
+    }
+
+    /// Whether an object names no owner, or one that is there.
+    pub(crate) fn has_owner(&self, object: &Value) -> bool {
+        owner(object).is_none_or(|(kind, name)| {
+            let owner = self.get(kind, &name);
+            let uid = &object["metadata"]["ownerReferences"][0]["uid"];
+            owner.is_some_and(|owner| owner["metadata"]["uid"] == *uid)
+        })
+    }
+
+    pub(crate) fn take_to_control(&mut self) -> BTreeSet<ObjectKey> {
+        mem::take(&mut self.to_control)
+    }
+
+    /// Lets controllers look at everything.
+    pub(crate) fn control_all(&mut self) {
+        self.to_control = self.objects.keys().cloned().collect();
     }
 
     /// Creates an object; the caller has checked what it contains.
@@ -176,15 +215,29 @@ impl Store {
     }
 
     pub(crate) fn remove(&mut self, kind: Kind, name: &str) {
-        if let Some(object) = self.objects.remove(&(kind, name.to_owned())) {
-            self.record(kind, object, "DELETED");
+        let key = (kind, name.to_owned());
+        let Some(object) = self.objects.remove(&key) else {
+            return;
+        };
+        for target in references(&object) {
+            if let Some(all) = self.dependents.get_mut(&target) {
+                all.remove(&key);
+                if all.is_empty() {
+                    self.dependents.remove(&target);
+                }
+            }
         }
+        self.control(&key, &object);
+        self.record(kind, object, "DELETED");
     }
 
     /// Changes after a version. `None` if it is too old.
     pub(crate) fn since(&self, revision: u64) -> Option<impl Iterator<Item = &StoredChange>> {
         let is_known = revision >= self.compacted;
-        is_known.then(|| self.history.iter().filter(move |it| it.revision > revision))
+        is_known.then(|| {
+            let from = self.history.partition_point(|it| it.revision <= revision);
+            self.history.range(from..)
+        })
     }
 
     pub(crate) fn compact(&mut self) {
@@ -196,8 +249,23 @@ impl Store {
 
     fn write(&mut self, key: ObjectKey, object: Value, event: &'static str) -> Value {
         let object = self.record(key.0, object, event);
+        for target in references(&object) {
+            self.dependents
+                .entry(target)
+                .or_default()
+                .insert(key.clone());
+        }
+        self.control(&key, &object);
         self.objects.insert(key, object.clone());
         object
+    }
+
+    /// Notes a change of an object, which concerns also what it names and what names it.
+    fn control(&mut self, key: &ObjectKey, object: &Value) {
+        self.to_control.insert(key.clone());
+        self.to_control.extend(references(object));
+        let dependents = self.dependents.get(key).into_iter().flatten();
+        self.to_control.extend(dependents.cloned());
     }
 
     fn record(&mut self, kind: Kind, mut object: Value, event: &'static str) -> Value {
@@ -216,6 +284,24 @@ impl Store {
         }
         object
     }
+}
+
+fn owner(object: &Value) -> Option<ObjectKey> {
+    let owner = &object["metadata"]["ownerReferences"][0];
+    Some((
+        Kind::of_name(&owner["kind"])?,
+        owner["name"].as_str()?.to_owned(),
+    ))
+}
+
+/// The owner of an object, and the claims of a pod.
+fn references(object: &Value) -> impl Iterator<Item = ObjectKey> {
+    let volumes = object["spec"]["volumes"].as_array().into_iter().flatten();
+    let claims = volumes.filter_map(|volume| {
+        let name = volume["persistentVolumeClaim"]["claimName"].as_str()?;
+        Some((Kind::Claim, name.to_owned()))
+    });
+    owner(object).into_iter().chain(claims)
 }
 
 /// The time, to the microsecond. `Timestamp::now` exists only if another crate asks for a feature.

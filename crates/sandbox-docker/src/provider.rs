@@ -76,6 +76,7 @@ impl ConfiguredBackend for ConfiguredDocker {
             can_share_host: true,
             // Containers have memory limits of their own.
             warm: 1,
+            parallel_starts: sandbox_provider::starts_of_this_machine(),
             network: SandboxNetworking::Separate {
                 host: HOST_NAME,
                 is_remote: is_remote(self.0.socket.as_deref()),

@@ -60,6 +60,7 @@ impl ConfiguredBackend for ConfiguredExample {
             enforces_egress: false,
             can_share_host: false,
             warm: 0,
+            parallel_starts: sandbox_provider::starts_of_this_machine(),
             network: SandboxNetworking::Shared,
         }
     }

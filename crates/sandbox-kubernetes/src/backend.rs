@@ -30,7 +30,7 @@ use crate::watch::Changes;
 pub(crate) const NAME: &str = "kubernetes";
 
 /// Starts that wait for their pods at the same time. The cluster does the work.
-const MAX_PARALLEL_STARTS: usize = 64;
+pub(crate) const MAX_PARALLEL_STARTS: usize = 64;
 /// Longest wait for other operations on the same sandbox, and for a place among the starts.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(120);
 /// For the answer to "does the cluster work now".
@@ -38,7 +38,7 @@ const CHECK_LIMIT: Duration = Duration::from_secs(4);
 /// Removed sandboxes of the last minutes, whose late events are no news.
 const REMOVED_LIFETIME: Duration = Duration::from_secs(10 * 60);
 const MAX_REMOVED: u64 = 10_000;
-const MAX_KNOWN_PODS: u64 = 20_000;
+const MAX_RUNNING_PODS: u64 = 100_000;
 
 /// Runs sandboxes as pods of a cluster.
 #[derive(Debug)]
@@ -52,8 +52,8 @@ pub(crate) struct KubernetesInner {
     pub(crate) cluster: Cluster,
     pub(crate) changes: Changes,
     pub(crate) removed: Cache<SandboxId, ()>,
-    /// Uids of pods that starts have found, whose changes are no news.
-    pub(crate) known_pods: Cache<String, ()>,
+    /// The uid of the pod that was last seen to run, by the name of its objects.
+    pub(crate) running_pods: Cache<String, String>,
     /// `None` until the first answer of the API server, or its absence.
     pub(crate) reachability: watch::Sender<Option<BackendReachability>>,
     starts: Semaphore,
@@ -78,7 +78,7 @@ impl KubernetesSandboxes {
                 .max_capacity(MAX_REMOVED)
                 .time_to_live(REMOVED_LIFETIME)
                 .build(),
-            known_pods: Cache::new(MAX_KNOWN_PODS),
+            running_pods: Cache::new(MAX_RUNNING_PODS),
             reachability: watch::Sender::new(None),
             starts: Semaphore::new(MAX_PARALLEL_STARTS),
             locks: SandboxLocks::default(),
@@ -181,13 +181,19 @@ impl KubernetesInner {
         Ok(facts)
     }
 
+    /// `Unavailable` with the cause if the watch of the cluster has lost it.
+    fn check_contact(&self) -> Result<(), SandboxError> {
+        match self.reachability.borrow().clone() {
+            Some(BackendReachability::Unreachable { detail }) => {
+                Err(SandboxError::unavailable(detail))
+            }
+            Some(BackendReachability::Reachable) | None => Ok(()),
+        }
+    }
+
     /// `Unavailable` with the cause if the cluster does not answer now.
     async fn check(&self) -> Result<(), SandboxError> {
-        if let Some(BackendReachability::Unreachable { detail }) =
-            self.reachability.borrow().clone()
-        {
-            return Err(SandboxError::unavailable(detail));
-        }
+        self.check_contact()?;
         let asking = "asking the API server";
         let version = self.cluster.call_within(CHECK_LIMIT, asking, || {
             self.cluster.client().apiserver_version()
@@ -211,9 +217,9 @@ impl SandboxBackend for KubernetesSandboxes {
         }
     }
 
-    /// Pulls nothing: only a node that is chosen can do that.
+    /// Pulls nothing: only a node that is chosen can do that. Every start asks for it, so it costs no request.
     async fn prepare(&self, _: &SpecId, _: &PrepareProgress) -> Result<(), SandboxError> {
-        self.inner.check().await
+        self.inner.check_contact()
     }
 
     fn watch_reachability(&self) -> BoxStream<'static, BackendReachability> {

@@ -178,20 +178,42 @@ impl Cluster {
 
     /// The objects of a name, as the API server has them now.
     pub(crate) async fn look(&self, name: &str) -> Answer<Found> {
+        let (claim, others) = tokio::join!(self.claim(name), self.look_beside_claim(name));
+        Ok(Found {
+            claim: claim?,
+            ..others?
+        })
+    }
+
+    /// The same with one request if there is nothing: a claim is made before all else of its name, and deleted last.
+    pub(crate) async fn look_for_claim(&self, name: &str) -> Answer<Found> {
+        let Some(claim) = self.claim(name).await? else {
+            return Ok(Found::default());
+        };
+        Ok(Found {
+            claim: Some(claim),
+            ..self.look_beside_claim(name).await?
+        })
+    }
+
+    async fn look_beside_claim(&self, name: &str) -> Answer<Found> {
         let sandboxes = self.sandboxes().await?;
-        let claim = self.call("reading the claim", || self.claims.get_opt(name));
-        let pod = self.call("reading the pod", || self.pods.get_opt(name));
         let sandbox = OptionFuture::from(
             sandboxes
                 .as_ref()
                 .map(|sandboxes| self.call("reading the Sandbox", || sandboxes.get_opt(name))),
         );
-        let (claim, sandbox, pod) = tokio::join!(claim, sandbox, pod);
+        let (sandbox, pod) = tokio::join!(sandbox, self.pod(name));
         Ok(Found {
-            claim: claim?,
+            claim: None,
             sandbox: sandbox.transpose()?.flatten(),
             pod: pod?,
         })
+    }
+
+    async fn claim(&self, name: &str) -> Answer<Option<PersistentVolumeClaim>> {
+        self.call("reading the claim", || self.claims.get_opt(name))
+            .await
     }
 
     pub(crate) async fn pod(&self, name: &str) -> Answer<Option<Pod>> {
@@ -300,14 +322,14 @@ impl Cluster {
         &self,
         name: &str,
         annotations: &[(&str, Option<&str>)],
-    ) -> Answer<()> {
+    ) -> Answer<PersistentVolumeClaim> {
         let all: serde_json::Map<String, Value> = annotations
             .iter()
             .map(|(key, value)| ((*key).to_owned(), json!(value)))
             .collect();
         let change = json!({"metadata": {"annotations": all}});
-        let merged = self.merge("changing the claim", &self.claims, name, &change);
-        merged.await.map(drop)
+        self.merge("changing the claim", &self.claims, name, &change)
+            .await
     }
 
     /// Deletes the object of this name and uid. `Ok` if there is none.

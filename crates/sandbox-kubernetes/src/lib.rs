@@ -16,6 +16,7 @@ mod causes;
 mod cluster;
 mod config;
 mod doctor;
+mod end;
 mod environment;
 mod errors;
 mod lifecycle;

@@ -1,11 +1,11 @@
-//! Starts, stops and removes sandboxes. Each operation looks, makes one step, and looks again.
+//! Starts sandboxes. A start looks, makes one step, and looks again.
 
 use std::time::Duration;
 
 use domain::id::SandboxId;
 use domain::sandbox::{SandboxEndpoints, SandboxError, SandboxLaunch};
 use k8s_openapi::api::core::v1::{Event, Pod};
-use kube::api::ListParams;
+use kube::api::{DynamicObject, ListParams};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -16,12 +16,10 @@ use crate::config::{KubernetesSpec, PodEngine};
 use crate::errors::{ClusterError, ErrorKind};
 use crate::manifest::{DESIRED_RUNNING, DESIRED_STOPPED, RUNNING, SUSPENDED, SandboxManifest};
 use crate::names;
-use crate::state::{PodPhase, PodState, address, condition, describe_end, leaves, mode, phase};
+use crate::state::{PodPhase, PodState, address, describe_end, leaves, mode, phase};
 
-/// For the deletion of objects without a process.
-const REMOVAL_LIMIT: Duration = Duration::from_secs(60);
-/// Time between two looks that no change caused: the first, and the longest. Claims report no changes.
-const FIRST_LOOK: Duration = Duration::from_millis(100);
+/// Time between two looks that no change caused: the first, and the longest.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
 const LAST_LOOK: Duration = Duration::from_secs(5);
 /// A start that waits longer reads the events of its pod.
 const EVENTS_AFTER: Duration = Duration::from_secs(2);
@@ -42,7 +40,7 @@ enum StartStep {
 }
 
 fn start_step(found: &Found, state: Option<&PodState>) -> StartStep {
-    let leaves_now = |it: &kube::api::DynamicObject| leaves(&it.metadata);
+    let leaves_now = |it: &DynamicObject| leaves(&it.metadata);
     if found.sandbox.as_ref().is_some_and(leaves_now)
         || found.claim.as_ref().is_some_and(|it| leaves(&it.metadata))
     {
@@ -68,11 +66,6 @@ fn has_stop(found: &Found) -> bool {
     claim.and_then(|it| names::text(&it.metadata, names::DESIRED)) == Some(DESIRED_STOPPED)
 }
 
-/// The time until the next look: longer, the longer an operation lasts.
-fn look_after(begin: Instant) -> Duration {
-    begin.elapsed().clamp(FIRST_LOOK, LAST_LOOK)
-}
-
 impl KubernetesInner {
     /// The caller holds the lock of this sandbox.
     pub(crate) async fn start(
@@ -84,8 +77,8 @@ impl KubernetesInner {
         let begin = Instant::now();
         // A pod that ended in this start is not replaced a second time.
         let (mut made, mut replaced) = (false, None);
+        let mut found = self.check_owner(&launch.id, self.cluster.look_for_claim(&name).await?)?;
         loop {
-            let found = self.look_at(&launch.id).await?;
             let state = found.state();
             match start_step(&found, state.as_ref()) {
                 StartStep::Done(endpoints) => {
@@ -95,11 +88,11 @@ impl KubernetesInner {
                     return Ok(endpoints);
                 }
                 StartStep::Create => {
-                    self.create(launch, &found).await?;
+                    found = Box::pin(self.create(launch, &found)).await?;
                     made = true;
                 }
                 StartStep::Resume => {
-                    self.resume(launch, &found).await?;
+                    found = Box::pin(self.resume(launch, &found)).await?;
                     made = true;
                 }
                 StartStep::DeletePod => {
@@ -119,7 +112,14 @@ impl KubernetesInner {
                 StartStep::Wait => {}
             }
             self.check_progress(&found, begin).await?;
-            changes.next(&name, look_after(begin)).await;
+            let limit = begin.elapsed().clamp(FIRST_LOOK, LAST_LOOK);
+            found = if changes.next_outcome(&name, limit).await {
+                // Nothing else of a sandbox that this service starts changes unnoticed for long.
+                let pod = self.cluster.pod(&name).await?;
+                self.check_owner(&launch.id, Found { pod, ..found })?
+            } else {
+                self.look_at(&launch.id).await?
+            };
         }
     }
 
@@ -166,9 +166,9 @@ impl KubernetesInner {
         }
     }
 
-    /// Makes what is missing: the claim first, by which a list finds all others. Another process may be faster; the next look
-    /// tells.
-    async fn create(&self, launch: &SandboxLaunch, found: &Found) -> Result<(), SandboxError> {
+    /// Makes what is missing: the claim first, by which a list finds all others. Returns what there is now; another process may
+    /// have been faster.
+    async fn create(&self, launch: &SandboxLaunch, found: &Found) -> Result<Found, SandboxError> {
         let spec = self.spec(&launch.spec)?;
         let api_version = self
             .cluster
@@ -180,32 +180,38 @@ impl KubernetesInner {
             ..self.manifest(launch, spec)
         };
         let name = self.cluster.names.of(&launch.id);
-        let claims = &self.cluster.claims;
-        let made;
-        let claim = if let Some(claim) = &found.claim {
+        let claim = if found.claim.is_some() {
             let new = manifest.annotations();
             let new = new
                 .iter()
                 .map(|(key, value)| (key.as_str(), Some(value.as_str())));
             let all: Vec<_> = new.chain([(names::POD_UID, None)]).collect();
-            self.cluster.annotate(&name, &all).await?;
-            claim
+            self.cluster.annotate(&name, &all).await?
         } else {
             let claim = manifest.claim();
+            let claims = &self.cluster.claims;
             let created = self.cluster.create("creating the claim", claims, &claim);
-            let Some(created) = created.await.map_err(ClusterError::start_failed)? else {
-                return Ok(());
-            };
-            made = created;
-            &made
+            match created.await.map_err(ClusterError::start_failed)? {
+                Some(created) => created,
+                None => return self.look_at(&launch.id).await,
+            }
         };
         manifest.claim = claim.metadata.uid.as_deref().unwrap_or_default();
         self.write_secret(&manifest, &name).await?;
-        self.create_pod(&manifest).await
+        match self.create_pod(&manifest).await? {
+            Some(made) => Ok(Found {
+                claim: Some(claim),
+                ..made
+            }),
+            None => self.look_at(&launch.id).await,
+        }
     }
 
-    /// Creates the pod, or the `Sandbox` for which the controller creates it.
-    async fn create_pod(&self, manifest: &SandboxManifest<'_>) -> Result<(), SandboxError> {
+    /// Creates the pod, or the `Sandbox` for which the controller creates it. Returns it, unless it exists.
+    async fn create_pod(
+        &self,
+        manifest: &SandboxManifest<'_>,
+    ) -> Result<Option<Found>, SandboxError> {
         let engine = self.cluster.engine().await?;
         let made = match (engine, self.cluster.sandboxes().await?) {
             (PodEngine::AgentSandbox, Some(sandboxes)) => {
@@ -213,7 +219,12 @@ impl KubernetesInner {
                 let created = self
                     .cluster
                     .create("creating the Sandbox", &sandboxes, &sandbox);
-                created.await.map(drop)
+                created.await.map(|created| {
+                    created.map(|sandbox| Found {
+                        sandbox: Some(sandbox),
+                        ..Found::default()
+                    })
+                })
             }
             (PodEngine::AgentSandbox, None) => {
                 return Err(SandboxError::unavailable(
@@ -226,7 +237,12 @@ impl KubernetesInner {
                 let created = self
                     .cluster
                     .create("creating the pod", &self.cluster.pods, &pod);
-                created.await.map(drop)
+                created.await.map(|created| {
+                    created.map(|pod| Found {
+                        pod: Some(pod),
+                        ..Found::default()
+                    })
+                })
             }
         };
         made.map_err(ClusterError::start_failed)
@@ -245,8 +261,8 @@ impl KubernetesInner {
         written.map_err(|error| error.without_message().start_failed())
     }
 
-    /// Lets the controller make a pod for a suspended `Sandbox`.
-    async fn resume(&self, launch: &SandboxLaunch, found: &Found) -> Result<(), SandboxError> {
+    /// Lets the controller make a pod for a suspended `Sandbox`. Returns what there is now.
+    async fn resume(&self, launch: &SandboxLaunch, found: &Found) -> Result<Found, SandboxError> {
         let name = self.cluster.names.of(&launch.id);
         // Without its template, the variables of its creation stay.
         if let (Ok(spec), Some(claim)) = (self.spec(&launch.spec), &found.claim) {
@@ -260,15 +276,27 @@ impl KubernetesInner {
             (names::DESIRED, Some(DESIRED_RUNNING)),
             (names::POD_UID, None),
         ];
-        self.cluster.annotate(&name, &change).await?;
-        self.set_mode(&name, found, RUNNING).await
+        let claim = self.cluster.annotate(&name, &change).await?;
+        match self.set_mode(&name, found, RUNNING).await? {
+            Some(sandbox) => Ok(Found {
+                claim: Some(claim),
+                sandbox: Some(sandbox),
+                pod: found.pod.clone(),
+            }),
+            None => self.look_at(&launch.id).await,
+        }
     }
 
-    /// Changes the mode of the `Sandbox` that was found. If it has changed, the next look tells.
-    async fn set_mode(&self, name: &str, found: &Found, mode: &str) -> Result<(), SandboxError> {
+    /// Changes the mode of the `Sandbox` that was found, and returns it. `None` if it has changed: the next look tells.
+    pub(crate) async fn set_mode(
+        &self,
+        name: &str,
+        found: &Found,
+        mode: &str,
+    ) -> Result<Option<DynamicObject>, SandboxError> {
         let (Some(sandboxes), Some(sandbox)) = (self.cluster.sandboxes().await?, &found.sandbox)
         else {
-            return Ok(());
+            return Ok(None);
         };
         let change = json!({
             "metadata": {"resourceVersion": sandbox.metadata.resource_version},
@@ -279,12 +307,12 @@ impl KubernetesInner {
             .merge("changing the Sandbox", &sandboxes, name, &change);
         let changed = match changed.await {
             Err(error) if matches!(error.kind, ErrorKind::Conflict | ErrorKind::NotFound) => {
-                return Ok(());
+                return Ok(None);
             }
             other => other?,
         };
         if crate::state::mode(&changed) == mode {
-            return Ok(());
+            return Ok(Some(changed));
         }
         Err(SandboxError::unavailable(
             "the cluster drops spec.operatingMode of Sandbox resources: the operator has to install the resource definitions of \
@@ -301,7 +329,7 @@ impl KubernetesInner {
     ) -> Result<(), SandboxError> {
         let uid = pod.metadata.uid.as_deref();
         if let Some(uid) = uid {
-            self.known_pods.insert(uid.to_owned(), ());
+            self.running_pods.insert(name.to_owned(), uid.to_owned());
         }
         let known = found
             .claim
@@ -311,134 +339,28 @@ impl KubernetesInner {
             return Ok(());
         }
         let change = [(names::POD_UID, uid), (names::POD_IP, address(pod))];
-        Ok(self.cluster.annotate(name, &change).await?)
-    }
-
-    /// The caller holds the lock of this sandbox.
-    pub(crate) async fn stop(&self, id: &SandboxId) -> Result<(), SandboxError> {
-        let name = self.cluster.names.of(id);
-        let mut changes = self.changes.subscribe();
-        let begin = Instant::now();
-        let deadline = begin + self.config.grace + REMOVAL_LIMIT;
-        let mut is_first = true;
-        loop {
-            let found = self.look_at(id).await?;
-            let claim = found.claim.as_ref().ok_or(SandboxError::NotFound)?;
-            if std::mem::take(&mut is_first) {
-                let change = [
-                    (names::DESIRED, Some(DESIRED_STOPPED)),
-                    (names::POD_UID, None),
-                ];
-                let is_done = names::text(&claim.metadata, names::DESIRED) == Some(DESIRED_STOPPED);
-                if !is_done {
-                    self.cluster.annotate(&name, &change).await?;
-                }
-            }
-            match &found.sandbox {
-                Some(sandbox) if leaves(&sandbox.metadata) => {}
-                Some(sandbox) if mode(sandbox) != SUSPENDED => {
-                    self.set_mode(&name, &found, SUSPENDED).await?;
-                }
-                Some(sandbox) => {
-                    let is_suspended =
-                        condition(sandbox, "Suspended").is_some_and(|(status, _)| status == "True");
-                    if is_suspended && found.pod.is_none() {
-                        return Ok(());
-                    }
-                }
-                None => match &found.pod {
-                    Some(pod) if !leaves(&pod.metadata) => self.delete_pod(&name, pod).await?,
-                    Some(_) => {}
-                    None => return Ok(()),
-                },
-            }
-            if Instant::now() >= deadline {
-                return Err(SandboxError::unavailable(
-                    "its pod does not end, so its node does not answer: the operator has to repair the node, or to remove it from \
-                     the cluster",
-                ));
-            }
-            changes.next(&name, look_after(begin)).await;
-        }
-    }
-
-    async fn delete_pod(&self, name: &str, pod: &Pod) -> Result<(), SandboxError> {
-        let uid = pod.metadata.uid.as_deref();
-        let deleted = self
-            .cluster
-            .delete("deleting the pod", &self.cluster.pods, name, uid);
-        Ok(deleted.await?)
-    }
-
-    /// The caller holds the lock of this sandbox. The claim is deleted last, because lists find the others by it.
-    pub(crate) async fn remove(&self, id: &SandboxId) -> Result<(), SandboxError> {
-        let name = self.cluster.names.of(id);
-        let mut changes = self.changes.subscribe();
-        let begin = Instant::now();
-        let deadline = begin + self.config.grace + REMOVAL_LIMIT;
-        let mut has_secret = true;
-        loop {
-            let found = self.cluster.look(&name).await?;
-            if !self.is_ours(id, &found) {
-                return Ok(());
-            }
-            match (&found.sandbox, &found.pod, &found.claim) {
-                (Some(sandbox), ..) => {
-                    if let (false, Some(sandboxes)) =
-                        (leaves(&sandbox.metadata), self.cluster.sandboxes().await?)
-                    {
-                        let uid = sandbox.metadata.uid.as_deref();
-                        self.cluster
-                            .delete("deleting the Sandbox", &sandboxes, &name, uid)
-                            .await?;
-                    }
-                }
-                (None, Some(pod), _) => {
-                    if !leaves(&pod.metadata) {
-                        self.delete_pod(&name, pod).await?;
-                    }
-                }
-                (None, None, claim) => {
-                    if std::mem::take(&mut has_secret) {
-                        let secrets = &self.cluster.secrets;
-                        self.cluster
-                            .delete("deleting the Secret", secrets, &name, None)
-                            .await?;
-                    }
-                    let Some(claim) = claim else {
-                        return Ok(());
-                    };
-                    if !leaves(&claim.metadata) {
-                        let uid = claim.metadata.uid.as_deref();
-                        self.cluster
-                            .delete("deleting the claim", &self.cluster.claims, &name, uid)
-                            .await?;
-                    }
-                }
-            }
-            if Instant::now() >= deadline {
-                return Err(SandboxError::unavailable(
-                    "its objects in the cluster are not deleted in time: the service tries again",
-                ));
-            }
-            changes.next(&name, look_after(begin)).await;
-        }
+        self.cluster.annotate(name, &change).await?;
+        Ok(())
     }
 
     /// Looks at a sandbox, and refuses foreign objects of its name.
     pub(crate) async fn look_at(&self, id: &SandboxId) -> Result<Found, SandboxError> {
         let name = self.cluster.names.of(id);
-        let found = self.cluster.look(&name).await?;
+        self.check_owner(id, self.cluster.look(&name).await?)
+    }
+
+    fn check_owner(&self, id: &SandboxId, found: Found) -> Result<Found, SandboxError> {
         if self.is_ours(id, &found) {
             return Ok(found);
         }
+        let name = self.cluster.names.of(id);
         Err(SandboxError::start_failed(format!(
             "the cluster has an object named {name} that does not belong to this installation: the operator has to remove it"
         )))
     }
 
     /// Whether all of these objects are of this installation.
-    fn is_ours(&self, id: &SandboxId, found: &Found) -> bool {
+    pub(crate) fn is_ours(&self, id: &SandboxId, found: &Found) -> bool {
         let all = [
             found.claim.as_ref().map(|it| &it.metadata),
             found.sandbox.as_ref().map(|it| &it.metadata),

@@ -14,7 +14,7 @@ use sandbox_provider::{
 use settings::{SettingReader, SettingSection};
 
 use crate::KubernetesSandboxes;
-use crate::backend::NAME;
+use crate::backend::{MAX_PARALLEL_STARTS, NAME};
 use crate::config::{KubernetesConfig, KubernetesSpec};
 use crate::settings::SECTION;
 
@@ -69,6 +69,8 @@ impl ConfiguredBackend for ConfiguredKubernetes {
             can_share_host: true,
             // Pods have memory limits of their own.
             warm: 1,
+            // The nodes of the cluster boot them.
+            parallel_starts: MAX_PARALLEL_STARTS,
             network: SandboxNetworking::Separate {
                 // A usual name of the service in the cluster. The operator sets sandbox.callback_url.
                 host: "agent-workspace",

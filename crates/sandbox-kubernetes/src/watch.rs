@@ -18,7 +18,7 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use crate::backend::KubernetesInner;
 use crate::errors::ClusterError;
@@ -34,9 +34,17 @@ const RESTART_DELAY: Duration = Duration::from_secs(1);
 /// Sandboxes that are looked at concurrently.
 const MAX_LOOKS: usize = 16;
 
-/// The names of changed objects.
+/// A change of objects of this name.
+#[derive(Debug, Clone)]
+struct NamedChange {
+    name: Arc<str>,
+    /// Whether their pod runs now, or something of them has ended: no step of a start.
+    is_outcome: bool,
+}
+
+/// Changes of objects.
 #[derive(Debug)]
-pub(crate) struct Changes(broadcast::Sender<Arc<str>>);
+pub(crate) struct Changes(broadcast::Sender<NamedChange>);
 
 impl Default for Changes {
     fn default() -> Self {
@@ -50,25 +58,39 @@ impl Changes {
         ChangeWaiter(self.0.subscribe())
     }
 
-    fn report(&self, name: &str) {
+    fn report(&self, name: &str, is_outcome: bool) {
+        let name = name.into();
         // An error means that nothing waits.
-        let _ = self.0.send(name.into());
+        let _ = self.0.send(NamedChange { name, is_outcome });
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct ChangeWaiter(broadcast::Receiver<Arc<str>>);
+pub(crate) struct ChangeWaiter(broadcast::Receiver<NamedChange>);
 
 impl ChangeWaiter {
-    /// Waits for a change of this object, or until the time has passed. It may have changed in any case.
+    /// Waits for a change of objects of this name, or until the time has passed. They may have changed in any case.
     pub(crate) async fn next(&mut self, name: &str, limit: Duration) {
+        self.wait(|change| *change.name == *name, limit).await;
+    }
+
+    /// Waits until the pod of this name runs, or something of this name has ended. `false` if the time has passed, or if
+    /// changes were missed.
+    pub(crate) async fn next_outcome(&mut self, name: &str, limit: Duration) -> bool {
+        self.wait(|change| change.is_outcome && *change.name == *name, limit)
+            .await
+    }
+
+    async fn wait(&mut self, is_wanted: impl Fn(&NamedChange) -> bool, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         loop {
             match timeout_at(deadline, self.0.recv()).await {
-                Ok(Ok(changed)) if *changed != *name => {}
-                Ok(Ok(_) | Err(RecvError::Lagged(_))) => return,
+                Ok(Ok(change)) if is_wanted(&change) => return true,
+                Ok(Ok(_)) => {}
+                Ok(Err(RecvError::Lagged(_))) => return false,
                 Ok(Err(RecvError::Closed)) | Err(_) => {
-                    return tokio::time::sleep_until(deadline).await;
+                    sleep_until(deadline).await;
+                    return false;
                 }
             }
         }
@@ -87,7 +109,7 @@ enum ObjectChange {
 
 fn of_pod(event: Event<Pod>) -> Option<ObjectChange> {
     match event {
-        Event::Apply(pod) if phase(&pod) == PodPhase::Runs => {
+        Event::Apply(pod) | Event::InitApply(pod) if phase(&pod) == PodPhase::Runs => {
             Some(ObjectChange::Runs(Box::new(pod.metadata)))
         }
         Event::Apply(pod) | Event::InitApply(pod) if phase(&pod) == PodPhase::Ended => {
@@ -161,31 +183,39 @@ impl KubernetesInner {
     }
 
     async fn note(&self, change: ObjectChange) {
-        match change {
-            ObjectChange::Step(name) => self.changes.report(&name),
-            ObjectChange::Runs(meta) => {
-                self.changes
-                    .report(meta.name.as_deref().unwrap_or_default());
-                self.note_replacement(&meta).await;
-            }
-            ObjectChange::End(meta) => {
-                self.changes
-                    .report(meta.name.as_deref().unwrap_or_default());
-                self.look_for_end(&meta).await;
-            }
+        let (meta, is_end) = match change {
+            ObjectChange::Step(name) => return self.changes.report(&name, false),
+            ObjectChange::Runs(meta) => (meta, false),
+            ObjectChange::End(meta) => (meta, true),
+        };
+        let name = meta.name.as_deref().unwrap_or_default();
+        self.changes.report(name, true);
+        if is_end {
+            self.look_for_end(&meta).await;
+        } else {
+            self.note_replacement(&meta).await;
         }
     }
 
-    /// Records the pod that replaced another one. The service finds its address when it compares all sandboxes.
+    /// Records and reports a pod that replaced another one.
     async fn note_replacement(&self, meta: &ObjectMeta) {
-        let (Some(id), Some(uid)) = (self.cluster.names.sandbox(meta), &meta.uid) else {
+        let (Some(id), Some(name), Some(uid)) =
+            (self.cluster.names.sandbox(meta), &meta.name, &meta.uid)
+        else {
             return;
         };
+        let Some(former) = self.running_pods.get(name) else {
+            // The first one, which a start waits for. All replicas see it: requests of each of them would be many.
+            return self.running_pods.insert(name.clone(), uid.clone());
+        };
+        if former == *uid {
+            return;
+        }
         // A start that runs now knows its pod afterwards.
         let Ok(_lock) = self.lock(&id).await else {
             return;
         };
-        if self.known_pods.contains_key(uid) {
+        if self.running_pods.get(name).as_ref() == Some(uid) {
             return;
         }
         let Ok(found) = self.look_at(&id).await else {
@@ -196,14 +226,17 @@ impl KubernetesInner {
             .as_ref()
             .and_then(|it| text(&it.metadata, POD_UID));
         // Without a record, another service starts it.
-        if let (Some(_), Some(pod), Some(PodState::Running(_))) =
+        if let (Some(recorded), Some(pod), Some(PodState::Running(endpoints))) =
             (recorded, &found.pod, found.state())
-            && let Err(error) = self
-                .remember(&self.cluster.names.of(&id), &found, pod)
-                .await
+            && recorded != uid
         {
-            tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot record the pod that replaced another one");
+            if let Err(error) = self.remember(name, &found, pod).await {
+                tracing::warn!(sandbox.id = %id, error = %chain(&error), "cannot record the pod that replaced another one");
+            }
+            let state = BackendState::Running(endpoints);
+            self.tasks.report(BackendFact { id, state });
         }
+        self.running_pods.insert(name.clone(), uid.clone());
     }
 
     /// Reports what happened to a sandbox, unless an operation of this service did it.

@@ -90,7 +90,7 @@ pub(crate) struct ConfiguredProcess {
     path: Option<String>,
     env: BTreeMap<String, String>,
     fork_server: ForkServerMode,
-    parallel_starts: usize,
+    parallel_starts: Option<usize>,
     grace: Duration,
     boot_permit_timeout: Duration,
     disk: Option<u64>,
@@ -222,7 +222,9 @@ impl ConfiguredProcess {
             extra_env: env.map(|(name, value)| (name, value.into())).collect(),
             grace: self.grace,
             boot_permit_timeout: self.boot_permit_timeout,
-            parallel_starts: self.parallel_starts,
+            parallel_starts: self
+                .parallel_starts
+                .unwrap_or_else(sandbox_provider::starts_of_this_machine),
             disk: self.disk,
             disk_interval: self.disk_interval,
             idle_stop: self.idle_stop,
@@ -283,6 +285,7 @@ impl ConfiguredBackend for ConfiguredProcess {
             can_share_host: false,
             // They use the memory of a machine that may be a desktop.
             warm: 0,
+            parallel_starts: sandbox_provider::starts_of_this_machine(),
             network: if self.is_confined {
                 SandboxNetworking::Forwarded {
                     address: (CALLBACK_ADDRESS, CALLBACK_PORT).into(),

@@ -133,6 +133,8 @@ pub struct BackendFeatures {
     pub can_share_host: bool,
     /// Warm sandboxes to keep unless `sandbox.warm` says otherwise.
     pub warm: u32,
+    /// Concurrent boots of agent servers, unless `sandbox.parallel_starts` says otherwise.
+    pub parallel_starts: usize,
     /// The network of the sandboxes.
     pub network: SandboxNetworking,
 }
@@ -209,12 +211,15 @@ pub struct CallbackCheck {
     pub gateway: Option<IpAddr>,
 }
 
-/// Concurrent boots of agent servers (`sandbox.parallel_starts`).
-pub fn parallel_starts(reader: &SettingReader<'_>) -> usize {
-    match reader.number("sandbox.parallel_starts", 0..=1000) {
-        0 => std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2)),
-        number => number,
-    }
+/// Concurrent boots of agent servers (`sandbox.parallel_starts`). `None`: as many as [`BackendFeatures::parallel_starts`] says.
+pub fn parallel_starts(reader: &SettingReader<'_>) -> Option<usize> {
+    let number = reader.number("sandbox.parallel_starts", 0..=1000);
+    (number > 0).then_some(number)
+}
+
+/// Concurrent boots on this machine: each keeps a core busy.
+pub fn starts_of_this_machine() -> usize {
+    std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2))
 }
 
 /// The interval of measurements of disk usage, from this setting.

@@ -161,7 +161,10 @@ pub(crate) fn service(
     let mut policy = policy(config, host, route)?;
     policy.single_sign_on.public_url = Some(config.http.public_url(bound));
     policy.single_user = sandboxes.features.single_user;
-    policy.warm.target_count = config.kept_warm(&sandboxes.features);
+    let features = &sandboxes.features;
+    policy.warm.target_count = config.kept_warm(features);
+    let boots = config.sandbox.parallel_starts;
+    policy.max_parallel_boots = boots.unwrap_or(features.parallel_starts);
     if egress::sends_secrets(config, sandboxes) {
         policy.secrets_in_sandboxes = SecretForm::Placeholder;
     }
@@ -300,7 +303,6 @@ fn policy(config: &Config, host: HostId, route: &CallbackRoute) -> anyhow::Resul
     policy.clone_timeout = config.start.clone_deadline;
     policy.setup_timeout = config.start.setup_deadline;
     policy.max_parallel_starts = config.start.parallel;
-    policy.max_parallel_boots = config.sandbox.parallel_starts;
     policy.warm.max_age = config.sandbox.warm_max_age;
     policy.retention.set(config.retention);
     policy.quota.set(config.quota);

@@ -195,6 +195,7 @@ mod tests {
             enforces_egress,
             can_share_host: false,
             warm: 0,
+            parallel_starts: 2,
             network: SandboxNetworking::Shared,
         }
     }

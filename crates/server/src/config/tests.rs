@@ -287,9 +287,9 @@ fn the_number_of_warm_sandboxes_is_configured_or_follows_the_backend() {
     assert_eq!(kept(None, &variable("3")), (3, 3));
     assert_eq!(kept(Some("[sandbox]\nwarm = 2\n"), &[]), (2, 2));
     assert_eq!(kept(Some("[sandbox]\nwarm = 'auto'\n"), &[]), (0, 1));
-    for wrong in ["101", "-1", "some"] {
+    for wrong in ["1001", "-1", "some"] {
         let error = load(None, &variable(wrong)).unwrap_err();
-        assert!(error.contains("auto or a number from 0 to 100"), "{error}");
+        assert!(error.contains("auto or a number from 0 to 1000"), "{error}");
     }
 }
 

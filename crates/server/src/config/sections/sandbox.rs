@@ -18,8 +18,8 @@ pub(crate) struct SandboxSettings {
     /// Warm sandboxes to keep; `None`: the default of the backend.
     pub(crate) warm: Option<u32>,
     pub(crate) warm_max_age: Duration,
-    /// Concurrent boots of agent servers.
-    pub(crate) parallel_starts: usize,
+    /// Concurrent boots of agent servers; `None`: the backend's own number.
+    pub(crate) parallel_starts: Option<usize>,
     /// The URL by which sandboxes reach the service; `None`: its own address.
     pub(crate) callback_url: Option<Url>,
     pub(crate) shared_host: Option<HostId>,
@@ -39,7 +39,11 @@ impl SandboxSettings {
             backend: backend(reader, backends),
             max_running_per_user: reader.number("sandbox.max_running_per_user", 0..=100_000),
             max_running: reader.number("sandbox.max_running", 0..=100_000),
-            warm: reader.parsed("sandbox.warm", "auto or a number from 0 to 100", warm_count),
+            warm: reader.parsed(
+                "sandbox.warm",
+                "auto or a number from 0 to 1000",
+                warm_count,
+            ),
             warm_max_age: reader.duration("sandbox.warm_max_age"),
             parallel_starts: sandbox_provider::parallel_starts(reader),
             callback_url: reader.optional_url("sandbox.callback_url"),
@@ -56,7 +60,7 @@ fn warm_count(text: &str) -> Option<Option<u32>> {
     if text == "auto" {
         return Some(None);
     }
-    let number = text.parse().ok().filter(|number| *number <= 100);
+    let number = text.parse().ok().filter(|number| *number <= 1_000);
     number.map(Some)
 }
 

@@ -242,6 +242,7 @@ impl App {
             changes: ChangeFollower {
                 changes: Arc::clone(&ports.changes),
                 host: policy.host.clone(),
+                is_host_shared: policy.is_host_shared,
                 starts: starts.clone(),
                 reconciler: reconciler.clone(),
                 syncer: syncer.clone(),

@@ -97,6 +97,8 @@ pub struct Policy {
     pub sync_interval: Duration,
     /// How often the reconciler compares rows with the backend.
     pub relist_interval: Duration,
+    /// How often, on a shared host, it acts on rows that are not as they are wanted.
+    pub settle_interval: Duration,
     /// How often the reconciler looks for idle and expired sandboxes.
     pub retire_interval: Duration,
     /// How often housekeeping deletes expired data.
@@ -164,7 +166,7 @@ impl Policy {
         self.is_host_shared = true;
         self.lease_ttl = Duration::from_secs(6);
         self.claim_interval = Duration::from_secs(1);
-        self.relist_interval = Duration::from_secs(3);
+        self.settle_interval = Duration::from_secs(3);
     }
 
     /// The defaults, for this host, webhook address and mode.
@@ -199,6 +201,7 @@ impl Policy {
             report_grace: Duration::from_secs(60),
             sync_interval: Duration::from_secs(10),
             relist_interval: Duration::from_secs(30),
+            settle_interval: Duration::from_secs(30),
             retire_interval: Duration::from_secs(30),
             housekeeping_interval: Duration::from_secs(10 * 60),
             retention: LiveSetting::new(Retention::default()),

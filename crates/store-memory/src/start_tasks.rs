@@ -172,6 +172,7 @@ impl MemoryStore {
         self.publish(StoreChange::Sandbox {
             id: task.sandbox_id.clone(),
             host: task.host.clone(),
+            is_wanted: false,
         });
     }
 }

@@ -60,6 +60,7 @@ pub fn prepare(app: &App) {
 pub(crate) struct ChangeFollower {
     pub(crate) changes: Arc<dyn ChangeFeed>,
     pub(crate) host: HostId,
+    pub(crate) is_host_shared: bool,
     pub(crate) starts: StartService,
     pub(crate) reconciler: SandboxReconciler,
     pub(crate) syncer: ConversationSyncer,
@@ -82,11 +83,19 @@ impl ChangeFollower {
 
     async fn apply(&self, change: StoreChange) {
         match change {
-            StoreChange::StartTaskQueued(host) if host == self.host => self.starts.wake(),
+            // A process of a shared host acts on what it accepts itself, without this hint, and finds what another one left when it
+            // looks the next time. All of them at once would only compete for it.
+            StoreChange::StartTaskQueued(host) if host == self.host && !self.is_host_shared => {
+                self.starts.wake();
+            }
             StoreChange::StartTask(id) if self.starts.is_followed_remotely(id) => {
                 self.starts.poll_other_processes().await;
             }
-            StoreChange::Sandbox { id, host } if host == self.host => {
+            StoreChange::Sandbox {
+                id,
+                host,
+                is_wanted,
+            } if host == self.host && !(is_wanted && self.is_host_shared) => {
                 // Another process stored a message for the sandbox, or started it.
                 self.syncer.wake_delivery();
                 let reconciler = self.reconciler.clone();

@@ -41,20 +41,24 @@ impl WarmSandboxPool {
     pub(crate) async fn run(self) {
         let mut facts = self.0.lifecycle.watch().fuse();
         let mut tick = ticker(self.0.policy.warm.interval);
+        // What happened while this process did not run is no fact. Health checks find what facts do not tell.
+        let mut must_list = true;
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
                 () = self.0.wake.notified() => {}
-                Some(fact) = facts.next() => if !self.state().ready.contains(&fact.id) {
+                Some(fact) = facts.next() => if self.state().ready.contains(&fact.id) {
+                    must_list = true;
+                } else {
                     continue;
                 },
             }
             if self.0.reconciler.is_out_of_contact() {
                 continue;
             }
-            match self.run_pass().await {
+            match self.run_pass(must_list).await {
                 Ok(0) if !self.is_configured() => return,
-                Ok(_) => {}
+                Ok(_) => must_list = false,
                 Err(error) => {
                     tracing::debug!(error = %chain(&error), "cannot run a pass of the warm pool; trying again");
                 }
@@ -62,8 +66,9 @@ impl WarmSandboxPool {
         }
     }
 
-    /// Runs one pass: removes unusable sandboxes, boots missing ones. Returns the number of rows.
-    async fn run_pass(&self) -> Result<usize, AppError> {
+    /// Runs one pass: removes unusable sandboxes, boots missing ones. `must_list`: whether the backend lists its sandboxes, which
+    /// may be many. Returns the number of rows.
+    async fn run_pass(&self, must_list: bool) -> Result<usize, AppError> {
         let before = self.state().booting.clone();
         let rows = self.0.warm.list_on_host(&self.0.policy.host).await?;
         let count = rows.len();
@@ -73,7 +78,16 @@ impl WarmSandboxPool {
             Ok(())
         };
         if count > 0 || self.is_on() {
-            let mut found = self.classify(rows, &before, looked_up.is_ok()).await?;
+            let mut states = None;
+            if must_list && count > 0 {
+                // After the rows: a sandbox exists before its row says READY.
+                let facts = self.0.lifecycle.list().await?.into_iter();
+                states = Some(facts.map(|fact| (fact.id, fact.state)).collect());
+            }
+            let is_known = looked_up.is_ok();
+            let mut found = self
+                .classify(rows, &before, states.as_ref(), is_known)
+                .await;
             self.check(&mut found).await;
             self.resize(found);
         }
@@ -105,20 +119,15 @@ impl WarmSandboxPool {
         Ok(())
     }
 
-    /// Classifies the rows. `is_known`: whether the recipe could be loaded.
+    /// Classifies the rows. `states`: those of the backend, if it was asked. `is_known`: whether the recipe could be loaded.
     async fn classify(
         &self,
         rows: Vec<WarmSandbox>,
         before: &BTreeSet<SandboxId>,
+        states: Option<&HashMap<SandboxId, BackendState>>,
         is_known: bool,
-    ) -> Result<PoolSnapshot, AppError> {
+    ) -> PoolSnapshot {
         let mut found = PoolSnapshot::default();
-        if rows.is_empty() {
-            return Ok(found);
-        }
-        // After the rows: a sandbox exists before its row says READY.
-        let facts = self.0.lifecycle.list().await?.into_iter();
-        let states: HashMap<_, _> = facts.map(|fact| (fact.id, fact.state)).collect();
         for row in rows {
             match row.state {
                 WarmState::Claimed => {
@@ -138,7 +147,9 @@ impl WarmSandboxPool {
                 WarmState::Booting if !is_known => found.elsewhere += 1,
                 WarmState::Booting => self.resume_boot(row),
                 WarmState::Ready => {
-                    let runs = matches!(states.get(&row.id), Some(BackendState::Running(_)));
+                    let runs = states.is_none_or(|states| {
+                        matches!(states.get(&row.id), Some(BackendState::Running(_)))
+                    });
                     match self.eviction_reason(&row, runs) {
                         None => found.ready.push(row),
                         Some(EvictionReason::Outdated(_)) if !is_known => found.ready.push(row),
@@ -154,7 +165,7 @@ impl WarmSandboxPool {
                 }
             }
         }
-        Ok(found)
+        found
     }
 
     /// Whether another process of this host may still be booting the sandbox.

@@ -16,6 +16,7 @@ fn elsewhere(policy: &mut Policy) {
 fn shared(policy: &mut Policy) {
     policy.is_host_shared = true;
     policy.relist_interval = Duration::from_secs(3);
+    policy.settle_interval = Duration::from_secs(3);
     policy.claim_interval = Duration::from_secs(1);
     // Leases expire by the real clock: on a busy machine a short one expires while its holder lives.
     policy.lease_ttl = Duration::from_secs(3600);
@@ -158,4 +159,26 @@ async fn a_stopping_process_without_replicas_continues_its_starts() {
     assert!(one.app.hand_over(Duration::ZERO).await);
     one.backend.set_hanging(false);
     assert_eq!(one.wait_until_ended(&task).await.status, StartStatus::Ready);
+}
+
+/// A list of a large cluster is long.
+#[tokio::test(start_paused = true)]
+async fn one_process_of_a_shared_host_compares_its_sandboxes() {
+    let intervals = 10;
+    let lists_of = async |policy: fn(&mut Policy)| {
+        let one = Fixture::with_policy(policy).await;
+        let _two = one.replica(policy);
+        // The first comparisons of each, which its contact to the backend asks for.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let before = one.backend.lists();
+        tokio::time::sleep(Duration::from_secs(3) * intervals).await;
+        one.backend.lists() - before
+    };
+    assert!((1..=intervals).contains(&lists_of(shared).await));
+    // Each of several hosts compares its own.
+    let apart = lists_of(|policy| {
+        shared(policy);
+        policy.is_host_shared = false;
+    });
+    assert!(apart.await > intervals);
 }

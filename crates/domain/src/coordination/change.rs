@@ -12,7 +12,12 @@ pub enum StoreChange {
     /// The state of a start task changed.
     StartTask(StartTaskId),
     /// The intent or state of a sandbox changed.
-    Sandbox { id: SandboxId, host: HostId },
+    Sandbox {
+        id: SandboxId,
+        host: HostId,
+        /// Whether it shall run.
+        is_wanted: bool,
+    },
     /// These conversations may have new events. Processes publish it after their commits and for many conversations together:
     /// publishing it in each transaction would delay the others.
     Events(Vec<ConversationId>),

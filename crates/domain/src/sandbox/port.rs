@@ -115,6 +115,10 @@ pub trait HostSandboxRepository: Send + Sync + 'static {
         after: Option<&SandboxId>,
         limit: usize,
     ) -> Result<Vec<Sandbox>, StoreError>;
+    /// The rows of a host that are not as they are wanted, at most `limit`, oldest change first: sandboxes that start, that run
+    /// although they shall be paused, and that are not deleted yet.
+    async fn list_unsettled(&self, host: &HostId, limit: usize)
+    -> Result<Vec<Sandbox>, StoreError>;
     /// Sandboxes of this host to which the reason applies, longest unchanged first, at most `limit`.
     async fn list_retirable(
         &self,

@@ -26,6 +26,7 @@ pub struct FakeSandboxBackend {
     state: Mutex<FakeBackendState>,
     failures: AtomicU32,
     starts: AtomicU32,
+    lists: AtomicU32,
     hanging: watch::Sender<bool>,
     hanging_removals: watch::Sender<bool>,
     reachability: watch::Sender<BackendReachability>,
@@ -70,6 +71,7 @@ impl Default for FakeSandboxBackend {
             state: Mutex::default(),
             failures: AtomicU32::new(0),
             starts: AtomicU32::new(0),
+            lists: AtomicU32::new(0),
             hanging: watch::Sender::new(false),
             hanging_removals: watch::Sender::new(false),
             reachability: watch::Sender::new(BackendReachability::Reachable),
@@ -194,6 +196,11 @@ impl FakeSandboxBackend {
     /// Number of calls of `start`, failures included.
     pub fn starts(&self) -> u32 {
         self.starts.load(Ordering::SeqCst)
+    }
+
+    /// Number of calls of `list`.
+    pub fn lists(&self) -> u32 {
+        self.lists.load(Ordering::SeqCst)
     }
 
     /// Number of different sandboxes that were ever started.
@@ -359,6 +366,7 @@ impl SandboxLifecycle for FakeSandboxBackend {
     }
 
     async fn list(&self) -> Result<Vec<BackendFact>, SandboxError> {
+        self.lists.fetch_add(1, Ordering::SeqCst);
         self.wait_while_hanging().await;
         self.check_reachable()?;
         let backend = self.lock();

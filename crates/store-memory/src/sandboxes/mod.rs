@@ -131,6 +131,7 @@ impl MemoryStore {
         self.publish(StoreChange::Sandbox {
             id: sandbox.id.clone(),
             host: sandbox.host.clone(),
+            is_wanted: sandbox.desired == DesiredState::Running,
         });
     }
 }
@@ -315,6 +316,31 @@ impl HostSandboxRepository for MemoryStore {
             self.publish_sandbox(sandbox);
         }
         Ok(true)
+    }
+
+    async fn list_unsettled(
+        &self,
+        host: &HostId,
+        limit: usize,
+    ) -> Result<Vec<Sandbox>, StoreError> {
+        let state = self.lock();
+        let is_unsettled = |it: &&Sandbox| {
+            it.host == *host
+                && match it.desired {
+                    DesiredState::Deleted => true,
+                    DesiredState::Paused => it.status.is_up(),
+                    DesiredState::Running => it.status == SandboxStatus::Starting,
+                }
+        };
+        let mut found: Vec<Sandbox> = state
+            .sandboxes
+            .values()
+            .filter(is_unsettled)
+            .cloned()
+            .collect();
+        found.sort_by(|one, other| (one.updated_at, &one.id).cmp(&(other.updated_at, &other.id)));
+        found.truncate(limit);
+        Ok(found)
     }
 
     async fn list_on_host(

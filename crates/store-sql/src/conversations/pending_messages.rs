@@ -129,7 +129,12 @@ fn notify_host(
         .optional()
         .map_decode_error(Entity::Sandbox)?;
     if let Some((TextCol(id), TextCol(host))) = sandbox {
-        announce(conn, &StoreChange::Sandbox { id, host })?;
+        let change = StoreChange::Sandbox {
+            id,
+            host,
+            is_wanted: true,
+        };
+        announce(conn, &change)?;
     }
     Ok(())
 }

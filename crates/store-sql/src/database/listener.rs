@@ -159,7 +159,14 @@ fn encode_change(change: &StoreChange) -> String {
     match change {
         StoreChange::StartTaskQueued(host) => format!("start-waits\n{host}"),
         StoreChange::StartTask(id) => format!("start-task\n{id}"),
-        StoreChange::Sandbox { id, host } => format!("sandbox\n{id}\n{host}"),
+        StoreChange::Sandbox {
+            id,
+            host,
+            is_wanted,
+        } => {
+            let wanted = if *is_wanted { "\nwanted" } else { "" };
+            format!("sandbox\n{id}\n{host}{wanted}")
+        }
         // `send_hints` notifies of events.
         StoreChange::Events(_) | StoreChange::Gap => "gap".to_owned(),
     }
@@ -177,7 +184,13 @@ fn decode_change(text: &str) -> Option<StoreChange> {
         }
         ("sandbox", Some(id), Some(host)) => {
             let (id, host) = (SandboxId::parse(id).ok()?, HostId::parse(host).ok()?);
-            Some(StoreChange::Sandbox { id, host })
+            // Earlier releases do not say it.
+            let is_wanted = parts.next() == Some("wanted");
+            Some(StoreChange::Sandbox {
+                id,
+                host,
+                is_wanted,
+            })
         }
         _ => None,
     };
@@ -200,6 +213,12 @@ mod tests {
             StoreChange::Sandbox {
                 id: SandboxId::parse("sandbox-1").expect("valid id"),
                 host: host(),
+                is_wanted: true,
+            },
+            StoreChange::Sandbox {
+                id: SandboxId::parse("sandbox-2").expect("valid id"),
+                host: host(),
+                is_wanted: false,
             },
             StoreChange::Gap,
         ] {

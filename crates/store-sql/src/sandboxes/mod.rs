@@ -113,7 +113,12 @@ pub(crate) fn mark_deleted(
         ))
         .execute(conn)?;
     for (TextCol(id), TextCol(host)) in affected {
-        announce(conn, &StoreChange::Sandbox { id, host })?;
+        let change = StoreChange::Sandbox {
+            id,
+            host,
+            is_wanted: false,
+        };
+        announce(conn, &change)?;
     }
     Ok(())
 }
@@ -131,6 +136,7 @@ fn announce_change_of(conn: &mut AnyConnection, sandbox: &Sandbox) -> Result<(),
     let change = StoreChange::Sandbox {
         id: sandbox.id.clone(),
         host: sandbox.host.clone(),
+        is_wanted: sandbox.desired == DesiredState::Running,
     };
     announce(conn, &change)
 }
@@ -382,6 +388,23 @@ impl HostSandboxRepository for SqlStore {
             filter_by! { query, after.clone() => |after| sandboxes::id.gt(after); }
             let rows = query
                 .order(sandboxes::id.asc())
+                .limit(row_limit(limit))
+                .select(SandboxRow::as_select())
+                .load(conn)?;
+            Ok(sandboxes_of(rows))
+        })
+        .await
+    }
+
+    async fn list_unsettled(
+        &self,
+        host: &HostId,
+        limit: usize,
+    ) -> Result<Vec<Sandbox>, StoreError> {
+        let host = host.to_string();
+        self.run(Workload::Background, JobMode::Read, move |conn| {
+            let rows = retirement::unsettled(&host)
+                .order((sandboxes::updated_at.asc(), sandboxes::id.asc()))
                 .limit(row_limit(limit))
                 .select(SandboxRow::as_select())
                 .load(conn)?;

@@ -1,4 +1,4 @@
-//! Selects sandboxes that the service may retire without a request of their owners.
+//! Selects sandboxes on which the service acts without a request of their owners.
 
 use diesel::dsl::{exists, not};
 use diesel::prelude::*;
@@ -8,6 +8,20 @@ use domain::sandbox::{DesiredState, RetirementReason, SandboxStatus};
 use crate::database::connection::AnyBackend;
 use crate::schema::column_types::TimestampCol;
 use crate::schema::{conversations, sandboxes, start_tasks};
+
+/// Sandboxes of a host that are not as they are wanted.
+pub(super) fn unsettled(host: &str) -> sandboxes::BoxedQuery<'_, AnyBackend> {
+    let desired = |it: DesiredState| sandboxes::desired.eq(it.as_str());
+    let status = |it: SandboxStatus| sandboxes::status.eq(it.as_str());
+    let runs_on = desired(DesiredState::Paused).and(status(SandboxStatus::Running));
+    let is_unsettled = desired(DesiredState::Deleted)
+        .or(status(SandboxStatus::Starting))
+        .or(runs_on);
+    sandboxes::table
+        .filter(sandboxes::host.eq(host))
+        .filter(is_unsettled)
+        .into_boxed::<AnyBackend>()
+}
 
 /// Sandboxes to which the reason applies.
 ///

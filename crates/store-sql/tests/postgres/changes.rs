@@ -72,7 +72,12 @@ async fn other_processes_are_notified_of_commits() {
         .set_desired(&scope, &id, DesiredState::Paused, &fixtures::AMPLE_CAPS, at)
         .await;
     paused.expect("paused");
-    expect_change(&mut changes, &StoreChange::Sandbox { id, host }).await;
+    let change = StoreChange::Sandbox {
+        id,
+        host,
+        is_wanted: false,
+    };
+    expect_change(&mut changes, &change).await;
 }
 
 /// The process that stored events notifies only others, after the commit.

@@ -3,6 +3,7 @@
 use domain::error::chain;
 use domain::sandbox::{BackendReachability, PrepareProgress};
 use futures::StreamExt;
+use tokio::time::Instant;
 
 use super::SandboxReconciler;
 use crate::runtime::ticker;
@@ -89,14 +90,42 @@ impl SandboxReconciler {
         }
     }
 
+    /// Whether this process is the one that acts on the sandboxes of its host without a request. Of several one does at a time,
+    /// because a list of a backend is long.
+    async fn leads_host(&self, holder: &str) -> bool {
+        let policy = &self.0.policy;
+        if !policy.is_host_shared {
+            return true;
+        }
+        let now = self.0.clock.now();
+        let (name, until) = (
+            format!("relist/{}", policy.host),
+            now.plus(policy.settle_interval * 2),
+        );
+        let taken = self.0.leases.acquire(&name, holder, now, until).await;
+        taken.unwrap_or_else(|error| {
+            tracing::debug!(lease = name, error = %chain(&error), "cannot take a lease yet; trying again");
+            false
+        })
+    }
+
+    fn is_comparison_due(&self, last: Option<Instant>) -> bool {
+        let policy = &self.0.policy;
+        // Where no other process may have left work, each tick compares.
+        !policy.is_host_shared || last.is_none_or(|at| at.elapsed() >= policy.relist_interval)
+    }
+
     async fn relist_periodically(self) {
-        let mut tick = ticker(self.0.policy.relist_interval);
+        let mut tick = ticker(self.0.policy.settle_interval);
+        let holder = self.0.ids.uuid().simple().to_string();
         // A restart of this process is a gap: sync every running sandbox.
         self.0.syncer.request_all().await;
+        // `None`: now. The first comparison finds what happened while this process did not run.
+        let mut compared_at = None;
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
-                () = self.0.relist_requested.notified() => {}
+                () = self.0.relist_requested.notified() => compared_at = None,
             }
             if let Err(error) = self.annotate_rows().await {
                 tracing::debug!(error = %chain(&error), "cannot store the reachability of the backend in the rows of sandboxes; trying again");
@@ -104,8 +133,23 @@ impl SandboxReconciler {
             if self.is_out_of_contact() {
                 continue;
             }
-            if let Err(error) = self.relist().await {
-                tracing::warn!(error = %chain(&error), "cannot compare sandboxes with their rows; trying again");
+            let leads = self.leads_host(&holder).await;
+            if self.is_comparison_due(compared_at) {
+                let work = async {
+                    if leads || compared_at.is_none() {
+                        self.relist().await
+                    } else {
+                        self.count_sandboxes().await
+                    }
+                };
+                match work.await {
+                    Ok(()) => compared_at = Some(Instant::now()),
+                    Err(error) => {
+                        tracing::warn!(error = %chain(&error), "cannot compare sandboxes with their rows; trying again");
+                    }
+                }
+            } else if let Err(error) = self.settle(leads).await {
+                tracing::warn!(error = %chain(&error), "cannot list sandboxes that are not as they are wanted; trying again");
             }
         }
     }

@@ -16,9 +16,22 @@ use super::bring_up::first_line;
 use crate::AppError;
 use crate::sandboxes::for_each_on_host;
 
+/// Sandboxes that one pass acts on; the next one continues.
+const MAX_UNSETTLED: usize = 500;
+
 impl SandboxReconciler {
     /// Handles a fact that no operation asked for: inspects the sandbox and stores its current state.
     pub(super) async fn note_fact(&self, fact: &BackendFact) -> Result<(), AppError> {
+        if let BackendState::Running(endpoints) = &fact.state {
+            // Perhaps at another address, where its agent server boots.
+            let (id, mut exits) = (&fact.id, self.0.lifecycle.watch());
+            let booted = self.wait_until_alive(id, &endpoints.agent_url, &mut exits);
+            return match booted.await {
+                Ok(()) => self.refresh(id).await,
+                // The comparison of all sandboxes finds what became of it.
+                Err(_) => Ok(()),
+            };
+        }
         let guard = self.acquire(&fact.id).await;
         guard.unless_lease_lost(self.inspect_ended(fact)).await
     }
@@ -60,26 +73,12 @@ impl SandboxReconciler {
     /// is listed *before* the rows, and a row exists before its sandbox, so nothing new is taken for an orphan. Each
     /// action is a task of its own, so a slow sandbox delays no other.
     pub(super) async fn relist(&self) -> Result<(), AppError> {
-        // While this host was silent, other hosts may have shown its sandboxes as MISSING.
-        let (hosts, now) = (&self.0.hosts, self.0.clock.now());
-        let restored = hosts.note_alive(&self.0.policy.host, now).await?;
-        if restored > 0 {
-            tracing::info!(
-                sandboxes = restored,
-                "this host is back; its sandboxes are no longer MISSING"
-            );
-        }
+        self.note_alive().await?;
         let facts = self.0.lifecycle.list().await?;
         // All warm rows, because few are stored. Before the sandbox rows: a claimed warm sandbox gets its sandbox row
         // before its warm row is deleted.
         let warm = self.0.warm.list_on_host(&self.0.policy.host).await?;
-        let mut rows = Vec::new();
-        for_each_on_host(&*self.0.host_sandboxes, &self.0.policy.host, |row| {
-            rows.push(row);
-        })
-        .await?;
-        let rows: HashMap<_, _> = rows.into_iter().map(|row| (row.id.clone(), row)).collect();
-        self.count_statuses(&rows);
+        let rows = self.rows_on_host().await?;
         let warm: HashSet<_> = warm.into_iter().map(|warm| warm.id).collect();
         let is_owned = |id: &SandboxId| rows.contains_key(id) || warm.contains(id);
         let orphans = facts.iter().filter(|fact| !is_owned(&fact.id));
@@ -94,20 +93,69 @@ impl SandboxReconciler {
         let states: HashMap<_, _> = states.collect();
         self.clear_stale_annotations(&rows).await?;
         for row in rows.into_values() {
-            // A task that already acts on the sandbox will store its facts.
-            let must_act = needs_action(&row, states.get(&row.id)) && !self.is_under_way(&row);
-            if must_act && self.is_idle(&row.id) {
-                let reconciler = self.clone();
-                self.0
-                    .tasks
-                    .spawn(async move { reconciler.repair(&row).await });
-            } else if must_act && row.desired != DesiredState::Running {
-                // A running start does not know the new intent (the command line only wrote it to the store); cancel
-                // it.
-                self.cancel_start(&row.id);
+            if needs_action(&row, states.get(&row.id)) {
+                self.act_on(row, true);
             }
         }
         Ok(())
+    }
+
+    /// What a process does while another one compares the sandboxes of its host.
+    pub(super) async fn count_sandboxes(&self) -> Result<(), AppError> {
+        self.note_alive().await?;
+        self.rows_on_host().await.map(drop)
+    }
+
+    /// Acts on sandboxes that a process has left in the middle of something, if this one `leads` its host. Any process cancels its
+    /// own starts that are no longer wanted.
+    pub(super) async fn settle(&self, leads: bool) -> Result<(), AppError> {
+        self.note_alive().await?;
+        let (sandboxes, host) = (&self.0.host_sandboxes, &self.0.policy.host);
+        for row in sandboxes.list_unsettled(host, MAX_UNSETTLED).await? {
+            self.act_on(row, leads);
+        }
+        Ok(())
+    }
+
+    /// Brings a sandbox into its desired state in the background, unless something acts on it already.
+    fn act_on(&self, row: Sandbox, leads: bool) {
+        if self.is_under_way(&row) {
+            // It will store its facts.
+        } else if !self.is_idle(&row.id) {
+            if row.desired != DesiredState::Running {
+                // A running start does not know the new intent (the command line only wrote it to the store); cancel it.
+                self.cancel_start(&row.id);
+            }
+        } else if leads {
+            let reconciler = self.clone();
+            self.0
+                .tasks
+                .spawn(async move { reconciler.repair(&row).await });
+        }
+    }
+
+    /// Tells other hosts that this one is alive. While it was silent, they may have shown its sandboxes as MISSING.
+    async fn note_alive(&self) -> Result<(), AppError> {
+        let (hosts, now) = (&self.0.hosts, self.0.clock.now());
+        let restored = hosts.note_alive(&self.0.policy.host, now).await?;
+        if restored > 0 {
+            tracing::info!(
+                sandboxes = restored,
+                "this host is back; its sandboxes are no longer MISSING"
+            );
+        }
+        Ok(())
+    }
+
+    /// All rows of this host, which are counted.
+    async fn rows_on_host(&self) -> Result<HashMap<SandboxId, Sandbox>, AppError> {
+        let mut rows = HashMap::new();
+        for_each_on_host(&*self.0.host_sandboxes, &self.0.policy.host, |row| {
+            rows.insert(row.id.clone(), row);
+        })
+        .await?;
+        self.count_statuses(&rows);
+        Ok(rows)
     }
 
     fn count_statuses(&self, rows: &HashMap<SandboxId, Sandbox>) {

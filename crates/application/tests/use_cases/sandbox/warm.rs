@@ -315,8 +315,17 @@ async fn an_ended_warm_sandbox_is_replaced_at_once() {
     let old = ready(&fixture, 1).await.remove(0);
     fixture.backend.exit(&old.id);
     wait_until_replaced(&fixture, &old).await;
+}
+
+/// Nothing lists all sandboxes of a backend for it.
+#[tokio::test(start_paused = true)]
+async fn health_checks_find_a_warm_sandbox_that_ended_unnoticed() {
+    let fixture = fixture(one).await;
     let old = ready(&fixture, 1).await.remove(0);
     fixture.backend.exit_without_event(&old.id);
+    let url = old.endpoints.clone().expect("it has an address").agent_url;
+    let agents = &fixture.agents;
+    agents.set_behavior_at(&url, FakeBehavior::Unreachable);
     wait_until_replaced(&fixture, &old).await;
 }
 

@@ -2,7 +2,7 @@
 
 use domain::error::StoreError;
 use domain::id::{ApiKeyId, HostId};
-use domain::sandbox::{DesiredState, Sandbox, SandboxStatus, SandboxView};
+use domain::sandbox::{DesiredState, Sandbox, SandboxFacts, SandboxStatus, SandboxView};
 use domain::user::identity::KeyHash;
 use domain::user::scope::Scope;
 
@@ -235,6 +235,45 @@ pub async fn a_host_is_walked_by_id(ports: &StorePorts) {
     assert_eq!(names(&rest), ["c"]);
 }
 
+/// Rows that differ from what is wanted are listed by their last change, those of the host alone.
+pub async fn unsettled_sandboxes_are_listed(ports: &StorePorts) {
+    let running = SandboxFacts::Running {
+        endpoints: endpoints(8000),
+    };
+    let cases = [
+        ("settled", DesiredState::Running, true),
+        ("starting", DesiredState::Running, false),
+        ("running-on", DesiredState::Paused, true),
+        ("not-deleted", DesiredState::Deleted, true),
+    ];
+    for (n, (id, desired, runs)) in cases.into_iter().enumerate() {
+        ports.insert_sandbox(id, "alice").await;
+        let (id, n) = (sandbox_id(id), i64::try_from(n).unwrap());
+        if runs {
+            let hosts = &ports.host_sandboxes;
+            let recorded = hosts.record_facts(&id, DesiredState::Running, &running, at(1));
+            assert!(recorded.await.unwrap());
+        }
+        if desired != DesiredState::Running {
+            let repo = &ports.sandboxes;
+            // The latest ones first, so that the order is not that of the insertions.
+            let wanted = repo.set_desired(&Scope::System, &id, desired, &AMPLE_CAPS, at(20 - n));
+            wanted.await.unwrap();
+        }
+    }
+    let mut elsewhere = sandbox("elsewhere", "alice", at(0));
+    elsewhere.host = HostId::parse("host-2").unwrap();
+    let repo = &ports.sandboxes;
+    repo.insert(&elsewhere, &AMPLE_CAPS).await.unwrap();
+    let listed = async |limit| {
+        let found = ports.host_sandboxes.list_unsettled(&host(), limit).await;
+        found.unwrap()
+    };
+    let all = listed(10).await;
+    assert_eq!(names(&all), ["starting", "not-deleted", "running-on"]);
+    assert_eq!(names(&listed(1).await), ["starting"]);
+}
+
 /// A removed row is gone; its conversations stay and show no sandbox.
 pub async fn conversations_outlive_their_sandbox(ports: &StorePorts) {
     let stored = ports.insert_sandbox("a", "alice").await;
@@ -281,6 +320,7 @@ macro_rules! sandbox_repository_conformance {
                 paging_is_stable,
                 foreign_page_tokens_are_refused,
                 a_host_is_walked_by_id,
+                unsettled_sandboxes_are_listed,
                 conversations_outlive_their_sandbox,
             ]
         );

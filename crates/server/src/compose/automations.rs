@@ -55,7 +55,7 @@ pub(crate) async fn open_automations(
         return Ok(None);
     }
     let internal_url = route.base();
-    if let Err(cause) = check_url(internal_url) {
+    if let Err(cause) = check(config, internal_url) {
         tracing::info!("automations are off: {cause}");
         return Ok(None);
     }
@@ -121,7 +121,7 @@ pub(crate) async fn describe_automations(
         return Ok("off".to_owned());
     }
     let internal_url = route.base();
-    check_url(internal_url)?;
+    check(config, internal_url)?;
     let path = settings::variable(variables, "PATH").and_then(|path| path.to_str());
     let source = source(config, variables)?;
     source.describe(path.unwrap_or_default()).await
@@ -150,6 +150,15 @@ fn settings_text(process: &ProcessConfig) -> String {
 }
 
 /// Checks that the process reaches this service at the URL: its proxy takes plain requests only.
+/// Whether there can be automations.
+fn check(config: &Config, internal_url: &str) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        config.sandbox.shared_host.is_none(),
+        "each service with this WORKSPACE_SANDBOX__HOST would keep automations of its own"
+    );
+    check_url(internal_url)
+}
+
 fn check_url(internal_url: &str) -> anyhow::Result<()> {
     let is_supported =
         Url::parse(internal_url).is_ok_and(|url| url.scheme() == "http" && url.path() == "/");

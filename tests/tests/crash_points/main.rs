@@ -220,7 +220,7 @@ async fn all_scenarios_recover_on_postgres() {
 async fn all_scenarios_recover_from_a_second_crash() {
     let mut bench = CrashBench::start(&Sandboxing::Process, None).await;
     for scenario in Scenario::ALL {
-        kill_twice(&mut bench, scenario, PlanExtent::at_most(2)).await;
+        kill_twice(&mut bench, scenario, PlanExtent::at_most(1)).await;
     }
 }
 

@@ -28,7 +28,7 @@ impl StormOptions {
     fn from_environment() -> Self {
         let number = |name, default| number(name).unwrap_or(default);
         Self {
-            duration: Duration::from_secs(number("REPLICAS_SECONDS", 30)),
+            duration: Duration::from_secs(number("REPLICAS_SECONDS", 15)),
             kill_interval: Duration::from_secs(5),
             seed: number("REPLICAS_SEED", 1),
         }

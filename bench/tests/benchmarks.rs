@@ -68,6 +68,40 @@ fn the_benchmark_of_the_gateway_measures_everything() {
 }
 
 #[test]
+fn the_benchmark_of_model_calls_measures_everything() {
+    run_short(
+        "bench-broker",
+        &[
+            "a call, through the service | p50",
+            "4 concurrent calls, through the service",
+            "4 concurrent streams of 200 chunks, through a bare proxy",
+        ],
+    );
+}
+
+#[test]
+fn the_benchmark_of_browsers_measures_everything() {
+    run_short(
+        "bench-browsers",
+        &["GET /api/organizations, 10 browsers", "/me, 10 browsers"],
+    );
+}
+
+#[test]
+fn the_benchmark_of_a_cluster_measures_everything() {
+    run_short(
+        "bench-cluster",
+        &[
+            "a cold start",
+            "a warm start",
+            "2 starts a second at 2 replicas",
+            "10 sandboxes, idle",
+            "a killed replica serves again",
+        ],
+    );
+}
+
+#[test]
 fn the_benchmark_with_postgres_measures_everything() {
     let table = run_short(
         "bench-postgres",

@@ -6,15 +6,14 @@ use anyhow::ensure;
 
 use crate::install::{debian, engine, images};
 use crate::micro_benchmarks;
-use crate::run::{cargo, program, programs, root, run, say};
+use crate::run::{cargo, plain_cargo, programs, root, run, say};
 
 /// The benchmark and its options.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchArgs {
     #[command(flatten)]
     which: BenchSelection,
-    /// Use small numbers, to check that the benchmark works. Only with `--load`, `--start`, `--scale`, `--gateway`,
-    /// `--postgres` or `--micro`.
+    /// Use small numbers, to check that the benchmark works. Not with `--service` or `--docker`.
     #[arg(long, conflicts_with_all = ["service", "docker"])]
     short: bool,
     /// With `--load`, `--start` or `--scale`: another server to compare with, e.g. <http://127.0.0.1:3001>. `BENCH_KEY`
@@ -51,6 +50,15 @@ struct BenchSelection {
     /// Requests to agent servers through the service, compared with direct ones and with nginx.
     #[arg(long)]
     gateway: bool,
+    /// Polls of a thousand signed-in browsers.
+    #[arg(long)]
+    browsers: bool,
+    /// Model calls through the service, compared with direct ones and with a bare proxy.
+    #[arg(long)]
+    broker: bool,
+    /// Ten replicas on a simulated cluster with ten thousand sandboxes.
+    #[arg(long)]
+    cluster: bool,
     /// On a Postgres server of its own, with a million conversations, beside bare handlers.
     #[arg(long)]
     postgres: bool,
@@ -71,6 +79,9 @@ impl BenchSelection {
             Self { gateway: true, .. } => "bench-gateway",
             Self { postgres: true, .. } => "bench-postgres",
             Self { docker: true, .. } => "bench-docker",
+            Self { cluster: true, .. } => "bench-cluster",
+            Self { broker: true, .. } => "bench-broker",
+            Self { browsers: true, .. } => "bench-browsers",
             _ => "bench-service",
         }
     }
@@ -89,10 +100,10 @@ pub(crate) fn bench(args: &BenchArgs) -> anyhow::Result<()> {
     }
     ensure!(
         !args.short || name != "bench-service",
-        "--short needs one of --load, --start, --scale, --gateway, --postgres or --micro: the benchmark of the service alone has no short form"
+        "--short needs another benchmark: that of the service alone has no short form"
     );
     debian::libraries()?;
-    if args.which.postgres {
+    if args.which.postgres || args.which.cluster {
         debian::tools()?;
     }
     if args.which.docker {
@@ -121,7 +132,7 @@ pub(crate) fn bench(args: &BenchArgs) -> anyhow::Result<()> {
 
 /// Cargo in the workspace of the benchmarks.
 pub(crate) fn bench_cargo() -> Command {
-    let mut cargo = program("cargo");
+    let mut cargo = plain_cargo();
     cargo.current_dir(root().join("bench"));
     cargo
 }

@@ -25,14 +25,23 @@ impl Cluster {
     /// # Panics
     /// When no file can be written, or no port is free.
     pub async fn start(has_sandboxes: bool) -> Self {
+        let cluster = Self::without_processes(has_sandboxes).await;
+        std::fs::create_dir(cluster.volume()).expect("cannot create the mount point");
+        cluster.fake.run_processes(cluster.claims());
+        cluster
+    }
+
+    /// Starts a cluster whose pods run in name only: each gets an address, at which something else may listen.
+    ///
+    /// # Panics
+    /// As [`Self::start`].
+    pub async fn without_processes(has_sandboxes: bool) -> Self {
         let files = tempfile::Builder::new().prefix("aw-cluster-").tempdir();
         let files = files.expect("cannot create a temporary directory");
         let cluster = Self {
             fake: FakeCluster::start(has_sandboxes).await,
             files,
         };
-        std::fs::create_dir(cluster.volume()).expect("cannot create the mount point");
-        cluster.fake.run_processes(cluster.claims());
         let context = json!({"name": "fake", "context": {"cluster": "fake", "user": "fake"}});
         let kubeconfig = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "fake", "contexts": [context],
@@ -64,10 +73,7 @@ impl Cluster {
     fn with_program(&self, builder: Builder, program: &str) -> Builder {
         let volume = self.volume();
         let path = |path: PathBuf| path.display().to_string();
-        builder
-            .env("WORKSPACE_SANDBOX__BACKEND", "kubernetes")
-            .env("WORKSPACE_SANDBOX__CALLBACK_URL", "http://127.0.0.1:{port}")
-            .env("WORKSPACE_KUBERNETES__KUBECONFIG", &path(self.kubeconfig()))
+        self.connect(builder)
             .env("WORKSPACE_KUBERNETES__ENTRYPOINT", program)
             .env(
                 "WORKSPACE_KUBERNETES__COMMAND",
@@ -78,6 +84,18 @@ impl Cluster {
                 &path(volume.join("project")),
             )
             .env("WORKSPACE_KUBERNETES__VOLUME", &path(volume))
+    }
+
+    /// Runs sandboxes as pods of this cluster.
+    #[must_use]
+    pub fn connect(&self, builder: Builder) -> Builder {
+        builder
+            .env("WORKSPACE_SANDBOX__BACKEND", "kubernetes")
+            .env("WORKSPACE_SANDBOX__CALLBACK_URL", "http://127.0.0.1:{port}")
+            .env(
+                "WORKSPACE_KUBERNETES__KUBECONFIG",
+                &self.kubeconfig().display().to_string(),
+            )
     }
 
     /// The content of a file in the workspace of the only sandbox, if it exists.

@@ -1,0 +1,4 @@
+//! Parts of the benchmark of model calls.
+
+pub(crate) mod bare;
+pub(crate) mod model;

@@ -38,7 +38,7 @@ const SHORT: BenchmarkSize = BenchmarkSize {
     block: Duration::from_secs(1),
 };
 
-/// Adds sessions whose tokens are `browser-N`, and prints the id of each one's user.
+/// Adds sessions whose tokens are `browser-N`, of the users in turn.
 const SCRIPT: &str = "
 import hashlib, sqlite3, sys, time, uuid
 db = sqlite3.connect(sys.argv[1])

@@ -166,7 +166,6 @@ impl Policy {
         self.is_host_shared = true;
         self.lease_ttl = Duration::from_secs(6);
         self.claim_interval = Duration::from_secs(1);
-        self.settle_interval = Duration::from_secs(3);
     }
 
     /// The defaults, for this host, webhook address and mode.
@@ -201,7 +200,7 @@ impl Policy {
             report_grace: Duration::from_secs(60),
             sync_interval: Duration::from_secs(10),
             relist_interval: Duration::from_secs(30),
-            settle_interval: Duration::from_secs(30),
+            settle_interval: Duration::from_secs(3),
             retire_interval: Duration::from_secs(30),
             housekeeping_interval: Duration::from_secs(10 * 60),
             retention: LiveSetting::new(Retention::default()),

@@ -116,7 +116,12 @@ impl SandboxReconciler {
     }
 
     async fn relist_periodically(self) {
-        let mut tick = ticker(self.0.policy.settle_interval);
+        let policy = &self.0.policy;
+        let mut tick = ticker(if policy.is_host_shared {
+            policy.settle_interval
+        } else {
+            policy.relist_interval
+        });
         let holder = self.0.ids.uuid().simple().to_string();
         // A restart of this process is a gap: sync every running sandbox.
         self.0.syncer.request_all().await;

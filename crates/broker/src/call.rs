@@ -183,6 +183,15 @@ impl ModelBroker {
         })
     }
 
+    /// For a worker thread: with connections of its own, and the limits and counters of this one.
+    #[must_use]
+    pub fn for_worker(&self) -> Self {
+        Self {
+            client: self.client.with_own_connections(),
+            ..self.clone()
+        }
+    }
+
     /// Takes a snapshot of the counters.
     pub fn counts(&self) -> ModelCallCounts {
         let spent = self.spent.each_ref();

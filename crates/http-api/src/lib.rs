@@ -206,11 +206,16 @@ fn assemble(state: HttpState, routes: impl RouteSet) -> App<impl Surface> {
         };
     }
     let has_sandboxes = matches!(state.listener, Listener::Public | Listener::Callback);
-    if has_sandboxes && state.models.is_some() {
-        app = app.configure(routes::register_models);
+    // As with the gateway, the connections of each worker live on its thread.
+    if let Some(models) = state.models.as_ref().filter(|_| has_sandboxes) {
+        app = app
+            .app_data(web::Data::new(models.for_worker()))
+            .configure(routes::register_models);
     }
-    if has_sandboxes && state.git.is_some() {
-        app = app.configure(routes::register_git);
+    if let Some(git) = state.git.as_ref().filter(|_| has_sandboxes) {
+        app = app
+            .app_data(web::Data::new(git.for_worker()))
+            .configure(routes::register_git);
     }
     app.app_data(web::Data::new(state))
         .default_service(web::to(routes::unmatched))

@@ -42,10 +42,15 @@ pub struct ClientOptions {
     pub max_idle_per_host: usize,
 }
 
+type PooledConnector = HttpsConnector<HttpConnector<GuardedResolver>>;
+
 /// Sends requests over pooled connections. Clones share the connections.
 #[derive(Debug, Clone)]
 pub struct HttpClient {
-    client: Client<HttpsConnector<HttpConnector<GuardedResolver>>, OutgoingBody>,
+    client: Client<PooledConnector, OutgoingBody>,
+    connector: PooledConnector,
+    idle_timeout: Duration,
+    max_idle_per_host: usize,
     guard: Option<HostGuard>,
 }
 
@@ -92,15 +97,28 @@ impl HttpClient {
             .https_or_http()
             .enable_http1()
             .wrap_connector(http);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(options.idle_timeout)
-            .pool_max_idle_per_host(options.max_idle_per_host)
-            .build(connector);
+        let (idle_timeout, max_idle_per_host) = (options.idle_timeout, options.max_idle_per_host);
         Ok(Self {
-            client,
+            client: pool(connector.clone(), idle_timeout, max_idle_per_host),
+            connector,
+            idle_timeout,
+            max_idle_per_host,
             guard: options.guard,
         })
+    }
+
+    /// A client of the same kind with connections of its own. The task of a connection runs on the runtime that opened it, so
+    /// a thread with a runtime of its own should have such a client: otherwise parts of an answer cross threads.
+    #[must_use]
+    pub fn with_own_connections(&self) -> Self {
+        Self {
+            client: pool(
+                self.connector.clone(),
+                self.idle_timeout,
+                self.max_idle_per_host,
+            ),
+            ..self.clone()
+        }
     }
 
     /// Sends one request and returns at the head of its response. Follows no redirect. The caller sets the deadline.
@@ -141,6 +159,18 @@ impl HttpClient {
         *request.headers_mut() = headers;
         self.client.request(request).await.map_err(send_error)
     }
+}
+
+fn pool(
+    connector: PooledConnector,
+    idle_timeout: Duration,
+    max_idle_per_host: usize,
+) -> Client<PooledConnector, OutgoingBody> {
+    Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(idle_timeout)
+        .pool_max_idle_per_host(max_idle_per_host)
+        .build(connector)
 }
 
 /// Reads a body of at most `max` bytes.

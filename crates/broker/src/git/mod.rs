@@ -154,6 +154,15 @@ impl GitBroker {
         })
     }
 
+    /// For a worker thread: with connections of its own, and the limits and counters of this one.
+    #[must_use]
+    pub fn for_worker(&self) -> Self {
+        Self {
+            client: self.client.with_own_connections(),
+            ..self.clone()
+        }
+    }
+
     /// Takes a snapshot of the counters.
     pub fn counts(&self) -> CallCounts {
         self.counters.snapshot()

@@ -12,7 +12,7 @@ use broker::{CallBody, GitAnswerBody, GitBroker, GitCall, GitCallError};
 use domain::error::chain;
 
 use super::relay::{LengthError, Upload, headers_of, length_of};
-use crate::extract::{Application, state_of};
+use crate::extract::Application;
 use crate::problem::Problem;
 
 /// The path of all calls.
@@ -27,8 +27,8 @@ pub(crate) async fn git_call(
     req: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, Problem> {
-    let state = state_of(&req)?;
-    let broker = state.git.as_ref().ok_or_else(Problem::not_found)?;
+    let broker = req.app_data::<web::Data<GitBroker>>();
+    let broker = broker.ok_or_else(Problem::not_found)?;
     let app = req.app_data::<Application>();
     let app = app.ok_or_else(|| Problem::internal("the application is not registered"))?;
     let token = req.headers().get(GIT_TOKEN_HEADER);

@@ -16,7 +16,7 @@ use domain::error::chain;
 use serde_json::json;
 
 use super::relay::{LengthError, Upload, headers_of, length_of};
-use crate::extract::{Application, state_of};
+use crate::extract::Application;
 use crate::problem::Problem;
 use crate::routes::sandbox::model_meter::CallMeter;
 
@@ -108,8 +108,8 @@ pub(crate) async fn model_call(
     path: web::Path<String>,
     payload: web::Payload,
 ) -> Result<HttpResponse, Problem> {
-    let state = state_of(&req)?;
-    let broker = state.models.as_deref().ok_or_else(Problem::not_found)?;
+    let broker = req.app_data::<web::Data<ModelBroker>>();
+    let broker = broker.ok_or_else(Problem::not_found)?;
     let app = req.app_data::<Application>();
     let app = app.ok_or_else(|| Problem::internal("the application is not registered"))?;
     // Without a valid token, the path tells which errors the caller reads.

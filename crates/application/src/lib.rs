@@ -322,6 +322,7 @@ impl App {
                 conversations: Arc::clone(&ports.conversations),
                 clock: clock(),
                 settings: settings.clone(),
+                policy: policy.git.clone(),
             },
             skills: SkillService::new(Arc::clone(&ports.skills), Arc::clone(&ports.clone_sources)),
             inspector: SandboxInspector::new(ports, settings.clone(), models.clone()),

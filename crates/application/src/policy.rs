@@ -8,6 +8,7 @@ use domain::sandbox::{SandboxCaps, SingleUserRule};
 use domain::user::usage::QuotaLimits;
 use url::Url;
 
+use crate::git::rights::GitPolicy;
 use crate::identity::single_sign_on::SingleSignOnPolicy;
 use crate::runtime::live_setting::LiveSetting;
 use crate::trace::TracePropagation;
@@ -68,6 +69,8 @@ pub struct Policy {
     pub cors_origins: Vec<String>,
     /// Whether new git tokens are verified with their provider before they are stored.
     pub verify_git_tokens: bool,
+    /// What agents may do with git.
+    pub git: GitPolicy,
     /// Whether agents of users with a git token get this service's MCP server.
     pub mcp_in_conversations: bool,
     pub caps: LiveSetting<SandboxCaps>,
@@ -179,6 +182,7 @@ impl Policy {
             webhook_url,
             single_user: None,
             secrets_in_sandboxes: SecretForm::Value,
+            git: GitPolicy::default(),
             cors_origins: Vec::new(),
             verify_git_tokens: true,
             mcp_in_conversations: true,

@@ -24,7 +24,9 @@ pub use call::{
 pub use egress::{
     AuthorityError, EgressApprovals, EgressCounts, EgressProxy, EgressRules, SandboxSecrets,
 };
-pub use git::{GitAnswer, GitAnswerBody, GitBroker, GitCall, GitCallError};
+pub use git::{
+    GitAnswer, GitAnswerBody, GitBroker, GitCall, GitCallError, GitRequest, Push, RefUpdate,
+};
 pub use outbound_http::{AllowedHost, CaCertificates, PrivateHosts};
 pub use prices::{PriceList, parse_price};
 pub use providers::{PathRefusal, check_path};

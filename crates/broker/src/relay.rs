@@ -26,6 +26,8 @@ pub struct IncompleteBody;
 #[derive(Debug)]
 pub struct CallBody {
     chunks: mpsc::Receiver<Bytes>,
+    /// What was read before it is sent.
+    ahead: Vec<u8>,
     remaining: Option<u64>,
     is_complete: bool,
 }
@@ -36,10 +38,40 @@ impl CallBody {
         let (sender, chunks) = mpsc::channel(WAITING_CHUNKS);
         let body = Self {
             chunks,
+            ahead: Vec::new(),
             remaining: length,
             is_complete: length == Some(0),
         };
         (sender, body)
+    }
+
+    /// What was read ahead. It is sent first.
+    pub(crate) fn ahead(&self) -> &[u8] {
+        &self.ahead
+    }
+
+    /// Reads the next chunk ahead; `false` at the end.
+    pub(crate) async fn read_ahead(&mut self) -> Result<bool, IncompleteBody> {
+        let Some(chunk) = self.next_chunk().await? else {
+            return Ok(false);
+        };
+        self.ahead.extend_from_slice(&chunk);
+        Ok(true)
+    }
+
+    /// Reads the rest and drops it.
+    pub(crate) async fn discard(mut self) -> Result<(), IncompleteBody> {
+        while self.next_chunk().await?.is_some() {}
+        Ok(())
+    }
+
+    async fn next_chunk(&mut self) -> Result<Option<Bytes>, IncompleteBody> {
+        if self.is_complete {
+            return Ok(None);
+        }
+        let chunk = self.chunks.recv().await.ok_or(IncompleteBody)?;
+        self.is_complete = chunk.is_empty();
+        Ok(Some(chunk).filter(|chunk| !chunk.is_empty()))
     }
 }
 
@@ -51,10 +83,13 @@ impl Body for CallBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, IncompleteBody>>> {
-        if self.is_complete {
+        let chunk = if !self.ahead.is_empty() {
+            Some(std::mem::take(&mut self.ahead).into())
+        } else if self.is_complete {
             return Poll::Ready(None);
-        }
-        let chunk = std::task::ready!(self.chunks.poll_recv(cx));
+        } else {
+            std::task::ready!(self.chunks.poll_recv(cx))
+        };
         Poll::Ready(match chunk {
             None => Some(Err(IncompleteBody)),
             Some(end) if end.is_empty() => {
@@ -70,7 +105,7 @@ impl Body for CallBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.is_complete || self.remaining == Some(0)
+        self.ahead.is_empty() && (self.is_complete || self.remaining == Some(0))
     }
 
     fn size_hint(&self) -> SizeHint {

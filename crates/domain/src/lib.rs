@@ -31,6 +31,7 @@ pub mod encryption;
 pub mod error;
 pub mod event;
 pub mod git;
+pub mod git_rights;
 pub mod host_rule;
 pub mod id;
 pub mod json;

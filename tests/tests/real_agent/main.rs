@@ -10,6 +10,7 @@ mod crashes;
 mod engine;
 mod first_use;
 mod front_end;
+mod git_limits;
 mod grouping;
 mod inside;
 mod mcp;
@@ -112,6 +113,7 @@ mod of_repositories {
                 repositories::an_agent_finds_its_repository_prepared,
                 repositories::a_missing_branch_a_wrong_name_and_a_wrong_token_have_different_causes,
                 repositories::killed_while_it_clones_a_start_is_finished_with_one_clone,
+                git_limits::an_agent_pushes_its_own_branch_only,
             ],
             nightly: [repositories::what_takes_too_long_is_ended,]
         );

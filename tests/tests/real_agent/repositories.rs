@@ -18,13 +18,13 @@ const TOKEN: &str = "ghp-canary-7c1f0a9d5b3e";
 /// A planted text, which the search for the token must find.
 const PLANTED: &str = "planted-3f1c9a77";
 
-struct GitWorld {
-    git: GitServer,
+pub(crate) struct GitWorld {
+    pub(crate) git: GitServer,
     /// Another host, which receives no requests.
     other: GitServer,
     llm: ScriptedLlm,
-    service: Service,
-    user: Client,
+    pub(crate) service: Service,
+    pub(crate) user: Client,
 }
 
 /// An address that the service and its sandboxes reach.
@@ -41,7 +41,7 @@ impl GitWorld {
         Self::build_with(setup, &[]).await
     }
 
-    async fn build_with(setup: &Setup, variables: &[(&str, &str)]) -> Self {
+    pub(crate) async fn build_with(setup: &Setup, variables: &[(&str, &str)]) -> Self {
         let llm = setup.sandboxing.model().await;
         let address = address(&setup.sandboxing);
         let allowed = address.to_string();
@@ -171,7 +171,7 @@ fn assert_not_below(directories: &[&str], command: impl Fn(&[&str]) -> Command) 
     );
 }
 
-fn request(message: &str, more: &Value) -> Value {
+pub(crate) fn request(message: &str, more: &Value) -> Value {
     let content = json!([{"type": "text", "text": message}]);
     let mut request = json!({
         "initial_message": {"role": "user", "content": content, "run": true},

@@ -4,6 +4,7 @@
 
 mod numbered_pages;
 pub mod pull_requests;
+pub(crate) mod rights;
 pub mod sandbox_git;
 
 use std::borrow::Cow;
@@ -22,6 +23,7 @@ use futures::StreamExt as _;
 use futures::stream::FuturesOrdered;
 
 pub use numbered_pages::{MAX_PAGE_NUMBER, NumberedPage, PageNumber};
+pub use rights::{BranchRule, GitPolicy, GitPush, GitRepositories};
 
 use crate::error::AppError;
 use crate::settings::{Settings, SettingsService};
@@ -33,6 +35,9 @@ pub enum GitServiceError {
     NotConnected(Option<GitProvider>),
     #[error("no git provider accepts its token")]
     AllTokensRejected,
+    /// The service's limits for agents.
+    #[error("{0}")]
+    Limited(String),
     #[error(transparent)]
     Provider(#[from] GitError),
     #[error(transparent)]
@@ -42,7 +47,7 @@ pub enum GitServiceError {
 impl Classify for GitServiceError {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::NotConnected(_) => ErrorClass::Forbidden,
+            Self::NotConnected(_) | Self::Limited(_) => ErrorClass::Forbidden,
             Self::AllTokensRejected => ErrorClass::Unauthenticated,
             Self::Provider(error) => error.class(),
             Self::App(error) => error.class(),
@@ -57,6 +62,7 @@ impl Classify for GitServiceError {
                 format!("Git provider token required (of {provider}).").into()
             }
             Self::AllTokensRejected => "Need valid provider token".into(),
+            Self::Limited(reason) => reason.into(),
             Self::Provider(GitError::Denied { provider }) => {
                 format!("Invalid {provider} token").into()
             }
@@ -72,7 +78,7 @@ impl Classify for GitServiceError {
         match self {
             Self::Provider(error) => error.retry_after(),
             Self::App(error) => error.retry_after(),
-            Self::NotConnected(_) | Self::AllTokensRejected => None,
+            Self::NotConnected(_) | Self::AllTokensRejected | Self::Limited(_) => None,
         }
     }
 }
@@ -84,6 +90,8 @@ pub struct GitService {
     pub(crate) conversations: Arc<dyn ConversationRepository>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) settings: SettingsService,
+    /// The limits of agents.
+    pub(crate) policy: GitPolicy,
 }
 
 impl GitService {

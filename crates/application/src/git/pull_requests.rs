@@ -12,6 +12,7 @@ use domain::user::scope::Scope;
 use url::Url;
 
 use crate::AppError;
+use crate::git::rights::working_branch;
 use crate::git::{GitService, GitServiceError};
 use crate::sandboxes::conversation_credential;
 use crate::settings::{LaunchProfile, token_name};
@@ -41,6 +42,7 @@ impl GitService {
         request: &NewPullRequest,
     ) -> Result<OpenedPullRequest, GitServiceError> {
         let access = self.access(&caller.user, provider).await?;
+        self.check_rights(caller, provider, request).await?;
         let answer = self.hosting.open_pull_request(&access, request).await?;
         if let (Some(id), Some(number)) = (caller.conversation, answer.number) {
             // The pull request is open even if this fails.
@@ -55,6 +57,43 @@ impl GitService {
             }
         }
         Ok(answer)
+    }
+
+    /// Holds an agent to the limits of its git calls. Users have none.
+    async fn check_rights(
+        &self,
+        caller: &PullRequestCaller,
+        provider: GitProvider,
+        request: &NewPullRequest,
+    ) -> Result<(), GitServiceError> {
+        let Some(sandbox) = caller.sandbox.as_ref().filter(|_| self.policy.is_limited()) else {
+            return Ok(());
+        };
+        let scope = Scope::Owner(caller.user.clone());
+        let found = match caller.conversation {
+            Some(id) => self.conversations.find(&scope, id).await,
+            None => Ok(None),
+        };
+        let found = found.map_err(AppError::from)?.map(|it| it.conversation);
+        let own = found.filter(|it| {
+            let name = it.selected_repository.as_deref().unwrap_or_default();
+            it.sandbox_id == *sandbox
+                && it.git_provider == Some(provider)
+                && name.eq_ignore_ascii_case(&request.repository)
+        });
+        let branch = own.map(|it| {
+            let selected = it.selected_branch;
+            selected.unwrap_or_else(|| working_branch(it.id))
+        });
+        let rights = self.policy.rights(branch.as_deref().as_slice());
+        let branch = format!("refs/heads/{}", request.source_branch);
+        if rights.has_token && rights.push.allows(&branch) {
+            return Ok(());
+        }
+        Err(GitServiceError::Limited(format!(
+            "agents may not open pull requests from {} in {}: the service limits the repositories and branches that they write to",
+            request.source_branch, request.repository
+        )))
     }
 
     /// Records the number. Returns `false` if the caller does not act for the conversation.

@@ -10,12 +10,15 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use domain::conversation::ConversationReportRepository;
 use domain::git::{CloneSource, CloneSourceResolver, GitProvider};
+use domain::git_rights::RepositoryRights;
 use domain::id::SandboxId;
 use secrecy::{ExposeSecret as _, SecretString};
 use url::{Position, Url};
 
 use super::accesses;
+use super::rights::{GitPolicy, OwnBranch, own_branches};
 use crate::sandboxes::{SandboxTokenRefusal, SandboxTokens, TokenKind, service_url};
 use crate::settings::{Settings, SettingsService};
 use crate::{AppError, Policy, Ports};
@@ -24,6 +27,9 @@ const GIT: TokenKind = TokenKind {
     prefix: "gb_",
     purpose: "git",
 };
+
+/// Conversations of a sandbox whose branches its token has: the newest ones.
+const MAX_CONVERSATIONS: usize = 32;
 
 /// The header of a sandbox's token. git takes it from its configuration.
 pub const GIT_TOKEN_HEADER: &str = "X-Access-Token";
@@ -36,6 +42,8 @@ struct SandboxGitParts {
     tokens: SandboxTokens,
     sources: Arc<dyn CloneSourceResolver>,
     settings: SettingsService,
+    conversations: Arc<dyn ConversationReportRepository>,
+    policy: GitPolicy,
     base: Url,
 }
 
@@ -49,6 +57,23 @@ pub struct GitGrant<'a> {
     pub address: String,
     /// The path below the base.
     pub path: &'a str,
+    /// The host as it stands in `own`.
+    place: String,
+    own: Vec<OwnBranch>,
+    policy: GitPolicy,
+}
+
+impl GitGrant<'_> {
+    /// What the call may do in a repository, which is a path below the base without `.git`.
+    pub fn rights_in(&self, repository: &str) -> RepositoryRights {
+        let repository = format!("{}/{repository}", self.place);
+        self.policy.rights_in(&repository, &self.own)
+    }
+
+    /// The repository as the audit log names it.
+    pub fn name_of(&self, repository: &str) -> String {
+        format!("{}/{repository}", self.place)
+    }
 }
 
 /// Why a call is refused.
@@ -70,6 +95,8 @@ impl SandboxGit {
             tokens,
             sources: Arc::clone(&ports.clone_sources),
             settings,
+            conversations: Arc::clone(&ports.conversation_reports),
+            policy: policy.git.clone(),
             base: service_url(&policy.webhook_url, "git"),
         }))
     }
@@ -81,8 +108,8 @@ impl SandboxGit {
         token: &str,
         place: &'a str,
     ) -> Result<Result<GitGrant<'a>, GitRefusal>, AppError> {
-        let sandbox = match self.0.tokens.open(GIT, token).await? {
-            Ok((sandbox, _)) => sandbox,
+        let (sandbox, content) = match self.0.tokens.open(GIT, token).await? {
+            Ok(opened) => opened,
             Err(refusal) => return Ok(Err(GitRefusal::Token(refusal))),
         };
         let settings = self.0.settings.load(&sandbox.owner).await?;
@@ -100,15 +127,20 @@ impl SandboxGit {
             host,
             address: format!("{}/{name}", self.0.base),
             path,
+            place: name,
+            own: OwnBranch::read(&content),
+            policy: self.0.policy.clone(),
         });
         Ok(granted.ok_or(GitRefusal::UnknownHost))
     }
 
-    /// The configuration of git in a sandbox; `None` if its owner has no token of a git host.
-    pub(crate) fn configuration(
+    /// The configuration of git in a sandbox; `None` if its owner has no token of a git host. `started` is where the
+    /// conversation works that is being started.
+    pub(crate) async fn configuration(
         &self,
         sandbox: &SandboxId,
         settings: &Settings,
+        started: Option<OwnBranch>,
     ) -> Result<Option<SecretString>, AppError> {
         let mut hosts = String::new();
         for access in accesses(settings) {
@@ -124,7 +156,17 @@ impl SandboxGit {
         if hosts.is_empty() {
             return Ok(None);
         }
-        let token = self.0.tokens.seal(GIT, sandbox, &"git".into())?;
+        let own = if self.0.policy.needs_branches() {
+            let stored = self
+                .0
+                .conversations
+                .list_in_sandbox(sandbox, MAX_CONVERSATIONS);
+            let sources = &*self.0.sources;
+            own_branches(sources, settings, &stored.await?, started).await
+        } else {
+            Vec::new()
+        };
+        let token = self.0.tokens.seal(GIT, sandbox, &OwnBranch::write(&own))?;
         let base = quoted(&format!("{}/", self.0.base));
         let header = quoted(&format!("{GIT_TOKEN_HEADER}: {}", token.expose_secret()));
         // The empty value drops those of other files, among them this one.
@@ -134,7 +176,7 @@ impl SandboxGit {
 }
 
 /// A host in the path of a call: its name, its port if it is not the usual one, and the path of its base.
-fn place_of(base: &Url) -> String {
+pub(super) fn place_of(base: &Url) -> String {
     let name = &base[Position::BeforeHost..Position::AfterPath];
     name.trim_end_matches('/').to_owned()
 }

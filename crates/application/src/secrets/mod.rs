@@ -75,6 +75,8 @@ pub struct SecretsService {
     fingerprints: Arc<dyn Fingerprints>,
     /// What sandboxes with a proxy get.
     form: SecretForm,
+    /// Whether they get tokens of git hosts.
+    shows_git_tokens: bool,
     /// `…/api/v1/`, as sandboxes reach the service.
     base: Url,
 }
@@ -98,6 +100,7 @@ impl SecretsService {
             sources: Arc::clone(&ports.clone_sources),
             fingerprints: Arc::clone(&ports.fingerprints),
             form: policy.secrets_in_sandboxes,
+            shows_git_tokens: !policy.git.is_limited(),
             base: sandbox_access::base_of(&policy.webhook_url),
         }
     }

@@ -157,7 +157,8 @@ impl SecretsService {
         } else {
             let provider = provider_of(name).ok_or_else(not_found)?;
             let token = match tokens {
-                Some(tokens) => tokens.get(&provider).cloned(),
+                Some(tokens) if self.shows_git_tokens => tokens.get(&provider).cloned(),
+                Some(_) => None,
                 None => self.tokens_of(to).await?.remove(&provider),
             };
             let token = token.ok_or_else(not_found)?;

@@ -93,7 +93,8 @@ impl SecretsService {
             let secret = look_up(&name, Some(description_of(*provider)));
             (name, secret)
         };
-        let mut found: BTreeMap<_, _> = tokens.keys().map(of_provider).collect();
+        let tokens = tokens.keys().filter(|_| self.shows_git_tokens);
+        let mut found: BTreeMap<_, _> = tokens.map(of_provider).collect();
         let mut exposed = Vec::new();
         for secret in self.list(&sandbox.owner).await? {
             if self.is_empty(&sandbox.owner, &secret)? {
@@ -123,7 +124,11 @@ impl SecretsService {
         url
     }
 
+    /// The tokens of git hosts that the sandbox may use outside of git.
     pub(super) async fn tokens_of(&self, sandbox: &Sandbox) -> Result<ProviderTokens, AppError> {
+        if !self.shows_git_tokens {
+            return Ok(ProviderTokens::new());
+        }
         let settings = self.settings.load(&sandbox.owner).await?;
         Ok(settings.unwrap_or_default().provider_tokens)
     }

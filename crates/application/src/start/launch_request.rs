@@ -57,7 +57,7 @@ impl LaunchBuilder {
             models,
             cipher: Arc::clone(&ports.cipher),
             webhook_url: policy.webhook_url.clone(),
-            mcp_in_conversations: policy.mcp_in_conversations,
+            mcp_in_conversations: policy.mcp_in_conversations && policy.git.allows_pushes(),
         }
     }
 

@@ -5,6 +5,12 @@ use url::Url;
 
 use super::paths::through_service;
 
+/// Whether a request asks for files to download.
+pub(super) fn is_download(request: &[u8]) -> bool {
+    let request: Option<Value> = serde_json::from_slice(request).ok();
+    request.is_some_and(|request| request["operation"] == "download")
+}
+
 /// The list with the host's own addresses replaced by the service's. Some hosts (Gitea, GitLab) repeat the caller's
 /// credentials in it; those are left out. Addresses elsewhere, such as signed ones of a storage, stay. `None` if the list
 /// is not valid.

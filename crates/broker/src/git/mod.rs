@@ -5,6 +5,7 @@
 mod headers;
 mod large_files;
 mod paths;
+mod push;
 #[cfg(test)]
 mod tests;
 
@@ -13,8 +14,9 @@ use std::time::Duration;
 
 use domain::error::BoxError;
 use domain::git::CloneSource;
+use domain::git_rights::{PushRights, RepositoryRights};
 use domain::id::SandboxId;
-use hyper::header::{ACCEPT_ENCODING, CONTENT_TYPE, LOCATION};
+use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, LOCATION};
 use hyper::{Method, Response, body::Incoming};
 use outbound_http::{
     CaCertificates, ClientOptions, HostGuard, HttpClient, PrivateHosts, RequestSlot, RequestSlots,
@@ -22,8 +24,10 @@ use outbound_http::{
 };
 use tokio::time::timeout;
 
-use self::paths::GitPath;
-use crate::relay::{AnswerBody, CallBody, CallCounters, CallCounts, OpenCall};
+use self::paths::GitOperation;
+pub use self::paths::GitRequest;
+pub use self::push::{Push, RefUpdate};
+use crate::relay::{AnswerBody, CallBody, CallCounters, CallCounts, IncompleteBody, OpenCall};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Hooks of a host run before it answers a push.
@@ -38,8 +42,9 @@ const MAX_IDLE_CONNECTIONS_PER_HOST: usize = 8;
 const MAX_REQUEST_BYTES: u64 = 4 << 30;
 /// Most bytes of an answer, such as a cloned pack.
 const MAX_ANSWER_BYTES: u64 = 16 << 30;
-/// Most bytes of a list of large files, which is read whole.
+/// Most bytes of a list of large files in an answer, and in a request where the rights are to read. Each is read whole.
 const MAX_LIST_BYTES: usize = 4 << 20;
+const MAX_ASKED_LIST_BYTES: usize = 1 << 20;
 
 /// Why a call failed. The texts are for the agent and its owner; none contains a token.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +57,25 @@ pub enum GitCallError {
         "the token contains characters that no header may have; store it again in the settings"
     )]
     InvalidHeader,
+    /// The repository is none of those that agents may write to.
+    #[error(
+        "agents may not write to this repository, because no conversation of the sandbox began with it"
+    )]
+    OtherRepository,
+    /// Nothing may be pushed.
+    #[error("agents may only read this repository")]
+    ReadOnly,
+    /// The references of a push are limited, and it does not show them.
+    #[error(
+        "the service cannot read which branches this push changes: it is signed or compressed, or changes too many"
+    )]
+    UnreadablePush,
+    /// The push changes other references than allowed.
+    #[error("{0}")]
+    RefusedPush(String),
+    /// The caller ended its request early, or paused too long.
+    #[error("the request broke off")]
+    Incomplete,
     /// No slot became free.
     #[error("too many git commands run at the same time; repeat the command later")]
     Busy,
@@ -61,6 +85,11 @@ pub enum GitCallError {
     /// The host does not accept the token. Without a token: it requires one.
     #[error("the host does not accept the stored token; store a valid one in the settings")]
     Denied,
+    /// The host requires a token, and the service sends it for other repositories only.
+    #[error(
+        "the host requires a token here, and the service sends it only for repositories with which conversations of the sandbox began"
+    )]
+    TokenWithheld,
     /// There is no connection.
     #[error("the service cannot reach the host")]
     Unreachable(#[source] SendError),
@@ -89,6 +118,10 @@ pub struct GitCall<'a> {
     pub host: &'a CloneSource,
     /// The same base as the sandbox sees it, without a slash at its end.
     pub address: &'a str,
+    /// What is asked for.
+    pub request: &'a GitRequest,
+    /// What the sandbox may do in the repository of the request.
+    pub rights: &'a RepositoryRights,
     /// The method of the request.
     pub method: &'a str,
     /// The path below the base, as it was sent.
@@ -110,6 +143,8 @@ pub struct GitAnswer {
     pub headers: Vec<(String, Vec<u8>)>,
     /// The body.
     pub body: GitAnswerBody,
+    /// What was pushed or, with a refusal, was not. `None` if nothing was, or what is not known.
+    pub push: Option<Push>,
 }
 
 /// The body of an answer.
@@ -181,7 +216,9 @@ impl GitBroker {
         let open = OpenCall::new(&self.counters);
         let answer = self.call_counted(call, open).await;
         match &answer {
-            Ok(_) | Err(GitCallError::Denied | GitCallError::Redirected) => {
+            Ok(answer) if answer.is_refusal() => self.counters.count_refusal(),
+            Ok(_)
+            | Err(GitCallError::Denied | GitCallError::TokenWithheld | GitCallError::Redirected) => {
                 self.counters.count_answer();
             }
             Err(
@@ -197,24 +234,38 @@ impl GitBroker {
 
     async fn call_counted(
         &self,
-        call: GitCall<'_>,
+        mut call: GitCall<'_>,
         open: OpenCall,
     ) -> Result<GitAnswer, GitCallError> {
-        let path = paths::check(call.method, call.path, call.query);
-        let path = path.ok_or(GitCallError::UnknownOperation)?;
         let method = Method::from_bytes(call.method.as_bytes());
         let method = method.map_err(|_| GitCallError::UnknownOperation)?;
         let url = paths::url(&call.host.url, call.path, call.query);
         let url = url.ok_or(GitCallError::UnknownOperation)?;
-        let credentials = headers::credentials(call.host);
+        let credentials = headers::credentials(call.host).filter(|_| call.rights.has_token);
         let given = headers::of_call(credentials.as_deref(), call.headers);
         let mut given = given.ok_or(GitCallError::InvalidHeader)?;
-        if path == GitPath::ListOfLargeFiles {
+        let operation = call.request.operation;
+        if operation == GitOperation::ListOfLargeFiles {
             given.remove(ACCEPT_ENCODING);
         }
+        // First, because what is read ahead of a body takes memory.
         let slot = timeout(SLOT_TIMEOUT, self.slots.take(call.sandbox)).await;
         let slot = slot.map_err(|_| GitCallError::Busy)?;
         let slot = slot.map_err(|_| GitCallError::Busy)?;
+        check(operation, call.rights, &mut call.body).await?;
+        let mut push = None;
+        if operation == GitOperation::Push {
+            push = push::read(&mut call.body).await?;
+            let is_limited = call.rights.push != PushRights::All;
+            // The host would read another list than the service.
+            if is_limited && (push.is_none() || given.contains_key(CONTENT_ENCODING)) {
+                return Err(GitCallError::UnreadablePush);
+            }
+            let refusal = |push: &Push| push.refused_by(&call.rights.push);
+            if let Some(reason) = push.as_ref().and_then(refusal) {
+                return refuse(push.unwrap_or_default(), reason, call.body).await;
+            }
+        }
         let sent = self.client.send_streaming(method, &url, given, call.body);
         let answer = timeout(ANSWER_TIMEOUT, sent).await;
         let answer = answer.map_err(|_| GitCallError::TimedOut)?;
@@ -229,7 +280,63 @@ impl GitBroker {
             address: call.address,
             credentials,
         };
-        at.answer(path, answer, (slot, open)).await
+        let mut answer = at.answer(operation, answer, (slot, open)).await?;
+        answer.push = push.filter(|push| !push.updates.is_empty());
+        Ok(answer)
+    }
+}
+
+/// Refuses writing where the rights are to read.
+async fn check(
+    operation: GitOperation,
+    rights: &RepositoryRights,
+    body: &mut CallBody,
+) -> Result<(), GitCallError> {
+    if !rights.is_read_only() {
+        return Ok(());
+    }
+    let is_write = match operation {
+        GitOperation::Read | GitOperation::ReadLargeFile => false,
+        GitOperation::PushBegin | GitOperation::Push | GitOperation::WriteLargeFile => true,
+        GitOperation::ListOfLargeFiles => {
+            let more = async {
+                while body.ahead().len() <= MAX_ASKED_LIST_BYTES && body.read_ahead().await? {}
+                Ok::<(), IncompleteBody>(())
+            };
+            let read = timeout(IDLE_TIMEOUT, more).await;
+            let is_read = matches!(read, Ok(Ok(()))) && body.ahead().len() <= MAX_ASKED_LIST_BYTES;
+            !is_read || !large_files::is_download(body.ahead())
+        }
+    };
+    match (is_write, rights.has_token) {
+        (false, _) => Ok(()),
+        (true, true) => Err(GitCallError::ReadOnly),
+        (true, false) => Err(GitCallError::OtherRepository),
+    }
+}
+
+/// Answers a push as a host that accepts none of its references. git reads the answer once it has sent everything.
+async fn refuse(mut push: Push, reason: String, body: CallBody) -> Result<GitAnswer, GitCallError> {
+    let Some(report) = push.report(&reason) else {
+        return Err(GitCallError::RefusedPush(reason));
+    };
+    body.discard().await.map_err(|_| GitCallError::Incomplete)?;
+    push.refusal = Some(reason);
+    let kind = b"application/x-git-receive-pack-result".to_vec();
+    Ok(GitAnswer {
+        status: hyper::StatusCode::OK.as_u16(),
+        headers: vec![(CONTENT_TYPE.as_str().to_owned(), kind)],
+        body: GitAnswerBody::Whole(report),
+        push: Some(push),
+    })
+}
+
+impl GitAnswer {
+    /// Whether it is the service's own.
+    fn is_refusal(&self) -> bool {
+        self.push
+            .as_ref()
+            .is_some_and(|push| push.refusal.is_some())
     }
 }
 
@@ -243,7 +350,7 @@ struct Place<'a> {
 impl Place<'_> {
     async fn answer(
         &self,
-        path: GitPath,
+        operation: GitOperation,
         answer: Response<Incoming>,
         held: (RequestSlot, OpenCall),
     ) -> Result<GitAnswer, GitCallError> {
@@ -253,7 +360,10 @@ impl Place<'_> {
         }
         // git would ask its user for another password.
         if status == hyper::StatusCode::UNAUTHORIZED {
-            return Err(GitCallError::Denied);
+            return Err(match self.credentials {
+                None if self.host.token.is_some() => GitCallError::TokenWithheld,
+                _ => GitCallError::Denied,
+            });
         }
         let mut passed = headers::of_answer(answer.headers());
         if status.is_redirection() && status != hyper::StatusCode::NOT_MODIFIED {
@@ -263,7 +373,7 @@ impl Place<'_> {
             let to = to.ok_or(GitCallError::Redirected)?;
             passed.push((LOCATION.as_str().to_owned(), to.into_bytes()));
         }
-        let body = if path == GitPath::ListOfLargeFiles && status.is_success() {
+        let body = if operation == GitOperation::ListOfLargeFiles && status.is_success() {
             // It names addresses, and some hosts repeat the credentials in it.
             let list = timeout(IDLE_TIMEOUT, read_body(answer.into_body(), MAX_LIST_BYTES)).await;
             let list = list.map_err(|_| GitCallError::TimedOut)?;
@@ -290,6 +400,7 @@ impl Place<'_> {
             status: status.as_u16(),
             headers: passed,
             body,
+            push: None,
         })
     }
 }

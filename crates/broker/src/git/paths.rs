@@ -5,55 +5,98 @@ use percent_encoding::percent_decode_str;
 use url::{Position, Url};
 
 const MAX_PATH_BYTES: usize = 4_096;
-const SERVICES: [&str; 2] = ["git-upload-pack", "git-receive-pack"];
+const FETCH: &str = "git-upload-pack";
+const PUSH: &str = "git-receive-pack";
 
-/// What a path is for.
+/// What a request is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum GitPath {
-    /// Clones, fetches and pushes.
-    Repository,
+pub(super) enum GitOperation {
+    /// A clone or a fetch, or what comes before a push.
+    Read,
+    /// The beginning of a push: the host names its references.
+    PushBegin,
+    /// The changed references of a push, and its objects.
+    Push,
     /// The addresses of large files.
     ListOfLargeFiles,
-    /// A large file, or a lock of one.
-    LargeFile,
+    /// A large file, or the locks of large files.
+    ReadLargeFile,
+    WriteLargeFile,
 }
 
-/// What a request is for; `None` for a request that git and git-lfs do not send.
-pub(super) fn check(method: &str, path: &str, query: &str) -> Option<GitPath> {
-    let parts: Vec<&str> = path.split('/').collect();
-    let is_fine = path.len() <= MAX_PATH_BYTES
-        && query.len() <= MAX_PATH_BYTES
-        && parts.iter().all(|part| is_segment(part));
-    if !is_fine {
-        return None;
+/// A request that git or git-lfs sends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GitRequest {
+    pub(super) operation: GitOperation,
+    repository: String,
+}
+
+impl GitRequest {
+    /// Reads method, path below the host's base and query; `None` for a request that git and git-lfs do not send.
+    pub fn parse(method: &str, path: &str, query: &str) -> Option<Self> {
+        let parts: Vec<&str> = path.split('/').collect();
+        let is_fine = path.len() <= MAX_PATH_BYTES
+            && query.len() <= MAX_PATH_BYTES
+            && parts.iter().all(|part| is_segment(part));
+        if !is_fine {
+            return None;
+        }
+        let (operation, length) = operation(method, &parts, query)?;
+        let repository = parts[..length].join("/");
+        let repository = repository.strip_suffix(".git").unwrap_or(&repository);
+        Some(Self {
+            operation,
+            repository: repository.to_owned(),
+        })
     }
-    let of_service = |service: &str| query.strip_prefix("service=") == Some(service);
-    match (method, parts.as_slice()) {
+
+    /// The path of the repository below the host's base, as it was sent, without `.git`.
+    pub fn repository(&self) -> &str {
+        &self.repository
+    }
+
+    /// Whether it sends the changes of a push.
+    pub fn is_push(&self) -> bool {
+        self.operation == GitOperation::Push
+    }
+}
+
+/// What a request is for, and how many parts of its path name the repository.
+fn operation(method: &str, parts: &[&str], query: &str) -> Option<(GitOperation, usize)> {
+    match (method, parts) {
         // Without a service the host would answer the older protocol, which reads any file.
-        ("GET", [_, .., "info", "refs"]) if SERVICES.into_iter().any(of_service) => {
-            Some(GitPath::Repository)
+        ("GET", [repository @ .., "info", "refs"]) => match query.strip_prefix("service=")? {
+            FETCH => Some((GitOperation::Read, repository.len())),
+            PUSH => Some((GitOperation::PushBegin, repository.len())),
+            _ => None,
+        },
+        ("POST", [repository @ .., FETCH]) if query.is_empty() => {
+            Some((GitOperation::Read, repository.len()))
         }
-        ("POST", [_, .., service]) if query.is_empty() && SERVICES.contains(service) => {
-            Some(GitPath::Repository)
+        ("POST", [repository @ .., PUSH]) if query.is_empty() => {
+            Some((GitOperation::Push, repository.len()))
         }
-        ("POST", [_, .., "info", "lfs", "objects", "batch"]) if query.is_empty() => {
-            Some(GitPath::ListOfLargeFiles)
+        ("POST", [repository @ .., "info", "lfs", "objects", "batch"]) if query.is_empty() => {
+            Some((GitOperation::ListOfLargeFiles, repository.len()))
         }
         ("GET" | "POST" | "PUT", parts) => {
-            let is_of_large_files = |marks: &[&str]| {
-                parts
-                    .windows(marks.len())
-                    .skip(1)
-                    .any(|window| window == marks)
+            let at = |marks: &[&str]| {
+                let mut windows = parts.windows(marks.len());
+                windows.position(|window| window == marks)
             };
-            let is_one = is_of_large_files(&["info", "lfs", "objects"])
-                || is_of_large_files(&["info", "lfs", "locks"])
-                || is_of_large_files(&["info", "lfs", "verify"])
-                || is_of_large_files(&["gitlab-lfs", "objects"]);
-            is_one.then_some(GitPath::LargeFile)
+            let length = at(&["info", "lfs", "objects"])
+                .or_else(|| at(&["info", "lfs", "locks"]))
+                .or_else(|| at(&["info", "lfs", "verify"]))
+                .or_else(|| at(&["gitlab-lfs", "objects"]))?;
+            let operation = match method {
+                "GET" => GitOperation::ReadLargeFile,
+                _ => GitOperation::WriteLargeFile,
+            };
+            Some((operation, length))
         }
         _ => None,
     }
+    .filter(|(_, length)| *length > 0)
 }
 
 /// Whether a part of a path leads nowhere else, also after it is decoded once or twice.

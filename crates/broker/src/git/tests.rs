@@ -4,8 +4,8 @@ use domain::git::CloneSource;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
-use super::paths::{check, moved, url};
-use super::{GitPath, headers, large_files};
+use super::paths::{GitRequest, moved, url};
+use super::{GitOperation, headers, large_files};
 
 fn host(base: &str) -> CloneSource {
     CloneSource {
@@ -15,79 +15,82 @@ fn host(base: &str) -> CloneSource {
     }
 }
 
-/// Method, path, query, purpose.
-const PATHS: &[(&str, &str, &str, Option<GitPath>)] = &[
+/// Purpose and repository.
+type Meaning = Option<(GitOperation, &'static str)>;
+
+/// Method, path, query, meaning.
+const PATHS: &[(&str, &str, &str, Meaning)] = &[
     (
         "GET",
         "o/r.git/info/refs",
         "service=git-upload-pack",
-        Some(GitPath::Repository),
+        Some((GitOperation::Read, "o/r")),
     ),
     (
         "GET",
         "o/r.git/info/refs",
         "service=git-receive-pack",
-        Some(GitPath::Repository),
+        Some((GitOperation::PushBegin, "o/r")),
     ),
     (
         "GET",
         "a/b/c/r/info/refs",
         "service=git-upload-pack",
-        Some(GitPath::Repository),
+        Some((GitOperation::Read, "a/b/c/r")),
     ),
     (
         "GET",
         "org/My%20project/_git/r/info/refs",
         "service=git-upload-pack",
-        Some(GitPath::Repository),
+        Some((GitOperation::Read, "org/My%20project/_git/r")),
     ),
     (
         "POST",
         "o/r.git/git-upload-pack",
         "",
-        Some(GitPath::Repository),
+        Some((GitOperation::Read, "o/r")),
     ),
     (
         "POST",
         "o/r.git/git-receive-pack",
         "",
-        Some(GitPath::Repository),
+        Some((GitOperation::Push, "o/r")),
     ),
     (
         "POST",
         "o/r.git/info/lfs/objects/batch",
         "",
-        Some(GitPath::ListOfLargeFiles),
+        Some((GitOperation::ListOfLargeFiles, "o/r")),
     ),
     (
         "GET",
         "o/r.git/info/lfs/objects/0f",
         "",
-        Some(GitPath::LargeFile),
+        Some((GitOperation::ReadLargeFile, "o/r")),
     ),
     (
         "PUT",
         "o/r.git/gitlab-lfs/objects/0f/12",
         "",
-        Some(GitPath::LargeFile),
+        Some((GitOperation::WriteLargeFile, "o/r")),
     ),
     (
         "POST",
         "o/r.git/info/lfs/verify",
         "",
-        Some(GitPath::LargeFile),
+        Some((GitOperation::WriteLargeFile, "o/r")),
     ),
     (
         "GET",
         "o/r.git/info/lfs/locks",
         "path=a&limit=1",
-        Some(GitPath::LargeFile),
+        Some((GitOperation::ReadLargeFile, "o/r")),
     ),
     (
         "POST",
         "o/r.git/info/lfs/locks/7/unlock",
         "",
-        Some(GitPath::LargeFile),
+        Some((GitOperation::WriteLargeFile, "o/r")),
     ),
     // The older protocol, and other pages and APIs.
     ("GET", "o/r.git/info/refs", "", None),
@@ -133,14 +136,14 @@ const PATHS: &[(&str, &str, &str, Option<GitPath>)] = &[
 #[test]
 fn only_paths_of_git_and_large_files_pass() {
     for (method, path, query, expected) in PATHS {
-        assert_eq!(
-            check(method, path, query),
-            *expected,
-            "{method} {path}?{query}"
-        );
+        let read = GitRequest::parse(method, path, query);
+        let read = read
+            .as_ref()
+            .map(|request| (request.operation, request.repository()));
+        assert_eq!(read, *expected, "{method} {path}?{query}");
     }
     let long = format!("o/{}/git-upload-pack", "r".repeat(5_000));
-    assert_eq!(check("POST", &long, ""), None);
+    assert_eq!(GitRequest::parse("POST", &long, ""), None);
 }
 
 #[test]

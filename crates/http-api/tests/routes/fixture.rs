@@ -6,6 +6,7 @@ use std::time::Duration;
 use actix_web::HttpResponse;
 use actix_web::dev::{Payload, Service};
 use actix_web::test::{TestRequest, init_service};
+use application::git::GitPolicy;
 use application::single_sign_on::{ProviderRules, SingleSignOnPolicy};
 use application::{App, AuthMode, BackgroundTasks, Policy, Ports};
 use async_trait::async_trait;
@@ -185,6 +186,23 @@ impl World {
         mode: AuthMode,
         mailer: Option<Arc<FakeMailer>>,
     ) -> Self {
+        Self::build_under(config, policy(mode), mailer).await
+    }
+
+    /// Idle, with this configuration, with other limits of agents' git.
+    pub(crate) async fn build_with_git_policy(config: HttpConfig, git: GitPolicy) -> Self {
+        let policy = Policy {
+            git,
+            ..policy(AuthMode::ApiKey)
+        };
+        Self::build_under(config, policy, None).await
+    }
+
+    async fn build_under(
+        config: HttpConfig,
+        mut policy: Policy,
+        mailer: Option<Arc<FakeMailer>>,
+    ) -> Self {
         let (clock, store) = (Arc::new(FixedClock::default()), MemoryStore::new());
         let (agents, backend) = (
             Arc::<FakeAgentRuntime>::default(),
@@ -206,9 +224,8 @@ impl World {
         ports.mailer = mailer.map(|mailer| mailer as _);
         seed::add_keys(&store, clock.now(), ids.as_ref()).await;
         let tasks = BackgroundTasks::new(tokio::runtime::Handle::current());
-        let accounts = mode == AuthMode::Accounts;
-        let open = matches!(mode, AuthMode::Open(_));
-        let mut policy = policy(mode);
+        let accounts = policy.auth == AuthMode::Accounts;
+        let open = matches!(policy.auth, AuthMode::Open(_));
         let corp = ProviderName::parse("corp").unwrap();
         policy.single_sign_on = SingleSignOnPolicy {
             public_url: config.addresses.public_url.clone(),

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use domain::error::{ErrorClass, chain};
 use domain::git::{CloneSource, CloneSourceResolver, GitError, GitProvider};
-use domain::id::ConversationId;
 use domain::start_task::StartTask;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::AppError;
+use crate::git::rights::{OwnBranch, working_branch};
 use crate::settings::{LaunchProfile, ProviderToken, Settings};
 use crate::start::working_dir::REPOSITORY_TAG;
 
@@ -98,6 +98,14 @@ impl PreparationPlan {
         Some(self.repository.as_ref()?.provider)
     }
 
+    /// Where the conversation works, if it begins with a repository.
+    pub(in crate::start) fn own_branch(&self) -> Option<OwnBranch> {
+        let repository = self.repository.as_ref()?;
+        let branch = repository.branch.as_ref();
+        let branch = branch.unwrap_or(&repository.working_branch);
+        Some(OwnBranch::new(&repository.source.url, branch))
+    }
+
     /// Tags of a conversation with a repository (`docs/reference/wire/conversations.md`).
     pub(in crate::start) fn tags(&self) -> BTreeMap<String, String> {
         let Some(repository) = &self.repository else {
@@ -162,13 +170,6 @@ pub(in crate::start) fn directory_of_repository(name: &str) -> &str {
     last.strip_suffix(".git")
         .filter(|name| !name.is_empty())
         .unwrap_or(last)
-}
-
-/// `openhands-workspace-…`, as clients of the reference know it.
-fn working_branch(conversation: ConversationId) -> String {
-    let id = conversation.to_string();
-    let end = id.len().saturating_sub(16);
-    format!("openhands-workspace-{}", &id[end..])
 }
 
 /// Secrets that scripts of a repository could print and notes must not show.

@@ -8,15 +8,24 @@ use actix_web::http::header::{ContentType, RETRY_AFTER};
 use actix_web::{HttpRequest, HttpResponse, route, web};
 use application::models::SandboxTokenRefusal;
 use application::sandbox_git::{GIT_TOKEN_HEADER, GitGrant, GitRefusal};
-use broker::{CallBody, GitAnswerBody, GitBroker, GitCall, GitCallError};
+use broker::{
+    CallBody, GitAnswer, GitAnswerBody, GitBroker, GitCall, GitCallError, GitRequest, Push,
+};
+use domain::audit::{AuditActor, sanitize_text};
 use domain::error::chain;
 
 use super::relay::{LengthError, Upload, headers_of, length_of};
+use crate::audit::AuditOrigin;
 use crate::extract::Application;
 use crate::problem::Problem;
 
 /// The path of all calls.
 pub(crate) const GIT_CALLS: &str = "/git/";
+
+/// The action of pushes in the audit log.
+const PUSH_ACTION: &str = "git push";
+/// Characters of a commit's id there.
+const SHORT_ID_CHARS: usize = 12;
 
 /// Seconds until a refused call may be repeated.
 const RETRY_SECONDS: &str = "5";
@@ -39,7 +48,20 @@ pub(crate) async fn git_call(
         .sandbox_git
         .open(token.unwrap_or_default(), place.unwrap_or_default());
     match grant.await? {
-        Ok(grant) => send(&req, broker, &grant, payload).await,
+        Ok(grant) => {
+            let query = req.uri().query().unwrap_or_default();
+            let request = GitRequest::parse(req.method().as_str(), grant.path, query);
+            let Some(request) = request else {
+                broker.count_refusal();
+                return Ok(failed(&GitCallError::UnknownOperation));
+            };
+            let answer = send(&req, broker, &grant, (&request, payload)).await;
+            if request.is_push() {
+                let object = format!("repository:{}", grant.name_of(request.repository()));
+                record_push(&req, app, &grant, &object, &answer);
+            }
+            Ok(answer.map_or_else(|refused| refused, |(response, _)| response))
+        }
         Err(refusal) => {
             broker.count_refusal();
             Ok(refused(StatusCode::FORBIDDEN, text_of(refusal)))
@@ -61,17 +83,18 @@ fn text_of(refusal: GitRefusal) -> &'static str {
     }
 }
 
+/// Makes the call. Also what was pushed.
 async fn send(
     req: &HttpRequest,
     broker: &GitBroker,
     grant: &GitGrant<'_>,
-    payload: web::Payload,
-) -> Result<HttpResponse, Problem> {
+    (request, payload): (&GitRequest, web::Payload),
+) -> Result<(HttpResponse, Option<Push>), HttpResponse> {
     let length = match length_of(req, GitBroker::MAX_REQUEST_BYTES) {
         Ok(length) => length,
         Err(error) => {
             broker.count_refusal();
-            return Ok(match error {
+            return Err(match error {
                 LengthError::TooLarge => {
                     refused(StatusCode::PAYLOAD_TOO_LARGE, "the push is too large")
                 }
@@ -83,9 +106,12 @@ async fn send(
     };
     let (sender, body) = CallBody::channel(length);
     let headers = headers_of(req);
+    let rights = grant.rights_in(request.repository());
     let call = broker.call(GitCall {
         sandbox: &grant.sandbox,
         host: &grant.host,
+        request,
+        rights: &rights,
         address: &grant.address,
         method: req.method().as_str(),
         path: grant.path,
@@ -95,27 +121,70 @@ async fn send(
     });
     let (idle, max) = (GitBroker::IDLE_TIMEOUT, GitBroker::MAX_REQUEST_BYTES);
     let mut upload = Upload::new(payload, sender, idle, max);
-    let answer = match upload.until(call).await {
+    let GitAnswer {
+        status,
+        headers,
+        body,
+        push,
+    } = match upload.until(call).await {
         Ok(answer) => answer,
-        Err(error) => return Ok(failed(&error)),
+        Err(error) => return Err(failed(&error)),
     };
-    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_GATEWAY);
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_GATEWAY);
     let mut response = HttpResponse::build(status);
-    for (name, value) in &answer.headers {
+    for (name, value) in &headers {
         response.append_header((name.as_str(), value.as_slice()));
     }
-    Ok(match answer.body {
+    let response = match body {
         GitAnswerBody::Whole(body) => response.body(body),
         GitAnswerBody::Streamed(body) => upload.respond(response, body.into_stream()),
-    })
+    };
+    Ok((response, push))
+}
+
+/// Writes a push to the audit log. What comes before it, without a reference, is none.
+fn record_push(
+    req: &HttpRequest,
+    app: &Application,
+    grant: &GitGrant<'_>,
+    object: &str,
+    answer: &Result<(HttpResponse, Option<Push>), HttpResponse>,
+) {
+    let (status, detail) = match answer {
+        Ok((_, None)) => return,
+        Ok((response, Some(push))) => {
+            let status = match push.refusal {
+                Some(_) => StatusCode::FORBIDDEN,
+                None => response.status(),
+            };
+            let updates = push.updates.iter().map(|update| {
+                let [old, new] = [&update.old, &update.new].map(|id| &id[..SHORT_ID_CHARS]);
+                format!("{} {old}..{new}", update.name)
+            });
+            (status, Some(updates.collect::<Vec<_>>().join(", ")))
+        }
+        Err(refused) => (refused.status(), None),
+    };
+    let mut origin = AuditOrigin::of(req).with_status(status);
+    origin.actor = AuditActor::Sandbox(grant.sandbox.clone());
+    PUSH_ACTION.clone_into(&mut origin.action);
+    let detail = detail.map(|detail| sanitize_text(&detail));
+    app.audit
+        .record(origin, Some(sanitize_text(object)), detail);
 }
 
 fn failed(error: &GitCallError) -> HttpResponse {
     let status = match error {
         GitCallError::UnknownOperation => StatusCode::NOT_FOUND,
-        GitCallError::InvalidHeader => StatusCode::BAD_REQUEST,
+        GitCallError::InvalidHeader | GitCallError::Incomplete => StatusCode::BAD_REQUEST,
         GitCallError::Busy => StatusCode::TOO_MANY_REQUESTS,
-        GitCallError::Forbidden(_) | GitCallError::Denied => StatusCode::FORBIDDEN,
+        GitCallError::Forbidden(_)
+        | GitCallError::Denied
+        | GitCallError::TokenWithheld
+        | GitCallError::OtherRepository
+        | GitCallError::ReadOnly
+        | GitCallError::UnreadablePush
+        | GitCallError::RefusedPush(_) => StatusCode::FORBIDDEN,
         GitCallError::Unreachable(_)
         | GitCallError::Broken(_)
         | GitCallError::InvalidList

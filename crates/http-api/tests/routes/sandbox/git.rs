@@ -9,22 +9,28 @@ use serde_json::json;
 use super::models::{Endpoint, answer};
 use crate::fixture::{ADA, BOB, TestResponse, World};
 
-const REFS: &str = "o/r.git/info/refs?service=git-upload-pack";
+pub(super) const REFS: &str = "o/r.git/info/refs?service=git-upload-pack";
 
-async fn world() -> World {
+pub(super) fn git_config() -> HttpConfig {
     let git = GitBroker::new(PrivateHosts::Allowed, CaCertificates::default());
-    let config = HttpConfig {
+    HttpConfig {
         git: Some(git.unwrap()),
         ..HttpConfig::default()
-    };
-    let world = World::build(config, AuthMode::ApiKey).await.at_work().await;
+    }
+}
+
+async fn world() -> World {
+    let world = World::build(git_config(), AuthMode::ApiKey)
+        .await
+        .at_work()
+        .await;
     let found = "private=/home/a/.agent-workspace/1\n";
     world.workspace.set_command_result("facts", Some(0), found);
     world
 }
 
 /// Stores a token for the host, and starts a conversation; returns its id and the sandbox's token.
-async fn launch(world: &World, user: &str, host: &str) -> (String, String) {
+pub(super) async fn launch(world: &World, user: &str, host: &str) -> (String, String) {
     let tokens = json!({"provider_tokens": {"forgejo": {"token": "real-token", "host": host}}});
     let path = "/api/v1/secrets/git-providers";
     world.post(user, path, &tokens).await.ok();
@@ -38,11 +44,11 @@ async fn launch(world: &World, user: &str, host: &str) -> (String, String) {
 }
 
 /// The place of a host in paths.
-fn place(endpoint: &Endpoint) -> &str {
+pub(super) fn place(endpoint: &Endpoint) -> &str {
     endpoint.base.strip_prefix("http://").unwrap()
 }
 
-async fn get(world: &World, token: &str, path: &str) -> TestResponse {
+pub(super) async fn get(world: &World, token: &str, path: &str) -> TestResponse {
     let request = TestRequest::get()
         .uri(path)
         .insert_header(("X-Access-Token", token))

@@ -6,6 +6,7 @@ mod cloud_proxy;
 mod egress_requests;
 pub(crate) mod forwarding;
 mod git;
+mod git_limits;
 mod model_spending;
 mod models;
 mod sandboxes;

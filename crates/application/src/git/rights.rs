@@ -1,0 +1,240 @@
+//! What agents may do with git, beside what their owner's token permits.
+
+use domain::conversation::Conversation;
+use domain::git::CloneSourceResolver;
+use domain::git_rights::{PushRights, RepositoryRights};
+use domain::id::ConversationId;
+use secrecy::{ExposeSecret as _, SecretString};
+use url::Url;
+
+use super::sandbox_git::place_of;
+use crate::settings::Settings;
+
+/// The service's limits for agents (`broker.git_repositories`, `broker.git_push`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GitPolicy {
+    pub repositories: GitRepositories,
+    pub push: GitPush,
+}
+
+/// The repositories whose host gets the owner's token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GitRepositories {
+    All,
+    /// Those with which conversations of the sandbox began.
+    OfConversations,
+}
+
+/// What agents may push.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GitPush {
+    All,
+    /// Branches; nothing if there is no rule.
+    Branches(Vec<BranchRule>),
+}
+
+/// Branches that agents may push.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BranchRule {
+    /// The branches on which conversations of the sandbox began to work.
+    Working,
+    /// A name, or the beginning of names with `*` at its end.
+    Named(String),
+}
+
+impl Default for GitPolicy {
+    /// No limits.
+    fn default() -> Self {
+        Self {
+            repositories: GitRepositories::All,
+            push: GitPush::All,
+        }
+    }
+}
+
+impl GitPolicy {
+    /// Whether it limits anything. Then sandboxes have no token of a host in any form, because the host's API knows no such
+    /// limits.
+    pub fn is_limited(&self) -> bool {
+        *self != Self::default()
+    }
+
+    /// Whether agents may push something.
+    pub(crate) fn allows_pushes(&self) -> bool {
+        self.push != GitPush::Branches(Vec::new())
+    }
+
+    /// Whether it depends on where conversations of the sandbox work.
+    pub(super) fn needs_branches(&self) -> bool {
+        let is_working = |rules: &Vec<BranchRule>| rules.contains(&BranchRule::Working);
+        self.repositories == GitRepositories::OfConversations
+            || matches!(&self.push, GitPush::Branches(rules) if is_working(rules))
+    }
+
+    pub(super) fn rights_in(&self, repository: &str, own: &[OwnBranch]) -> RepositoryRights {
+        // Hosts do not tell capital letters in names of repositories.
+        let own = own
+            .iter()
+            .filter(|own| own.repository().eq_ignore_ascii_case(repository));
+        self.rights(&own.map(OwnBranch::branch).collect::<Vec<_>>())
+    }
+
+    /// The rights in a repository in which conversations work on these branches.
+    pub(super) fn rights(&self, own: &[&str]) -> RepositoryRights {
+        if self.repositories == GitRepositories::OfConversations && own.is_empty() {
+            return RepositoryRights::NONE;
+        }
+        let push = match &self.push {
+            GitPush::All => PushRights::All,
+            GitPush::Branches(rules) => {
+                let names = rules.iter().flat_map(|rule| match rule {
+                    BranchRule::Working => own.to_vec(),
+                    BranchRule::Named(name) => vec![name.as_str()],
+                });
+                PushRights::Branches(names.map(str::to_owned).collect())
+            }
+        };
+        RepositoryRights {
+            has_token: true,
+            push,
+        }
+    }
+}
+
+/// Where a conversation began to work: the repository with its host, and the branch.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct OwnBranch(String, String);
+
+impl OwnBranch {
+    pub(crate) fn new(address: &Url, branch: &str) -> Self {
+        let place = place_of(address);
+        let repository = place.strip_suffix(".git").unwrap_or(&place);
+        Self(repository.to_owned(), branch.to_owned())
+    }
+
+    fn repository(&self) -> &str {
+        &self.0
+    }
+
+    fn branch(&self) -> &str {
+        &self.1
+    }
+
+    /// The content of a token.
+    pub(super) fn write(all: &[Self]) -> SecretString {
+        serde_json::json!(all).to_string().into()
+    }
+
+    /// The branches in a token; none in one of another form, from before they were written.
+    pub(super) fn read(content: &SecretString) -> Vec<Self> {
+        serde_json::from_str(content.expose_secret()).unwrap_or_default()
+    }
+}
+
+/// The branch that a conversation works on if none is requested: `openhands-workspace-…`, as clients of the reference
+/// know it.
+pub(crate) fn working_branch(conversation: ConversationId) -> String {
+    let id = conversation.to_string();
+    let end = id.len().saturating_sub(16);
+    format!("openhands-workspace-{}", &id[end..])
+}
+
+/// Where the conversations of a sandbox work, and the one that is being started. Those whose host has no token any more are
+/// left out.
+pub(super) async fn own_branches(
+    sources: &dyn CloneSourceResolver,
+    settings: &Settings,
+    stored: &[Conversation],
+    started: Option<OwnBranch>,
+) -> Vec<OwnBranch> {
+    let mut all: Vec<OwnBranch> = started.into_iter().collect();
+    for conversation in stored {
+        let (Some(name), Some(provider)) =
+            (&conversation.selected_repository, conversation.git_provider)
+        else {
+            continue;
+        };
+        let Some(token) = settings.provider_tokens.get(&provider) else {
+            continue;
+        };
+        let Ok(source) = sources.clone_source(&token.access(provider), name).await else {
+            continue;
+        };
+        let branch = conversation.selected_branch.clone();
+        let branch = branch.unwrap_or_else(|| working_branch(conversation.id));
+        let own = OwnBranch::new(&source.url, &branch);
+        if !all.contains(&own) {
+            all.push(own);
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn branches(names: &[&str]) -> PushRights {
+        PushRights::Branches(names.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn rights_follow_from_the_policy_and_the_branches_of_the_sandbox() {
+        let address = "https://git.acme.test/Acme/My%20tools.git".parse().unwrap();
+        let own = [
+            OwnBranch::new(&address, "main"),
+            OwnBranch::new(&address, "fix"),
+        ];
+        let own = OwnBranch::read(&OwnBranch::write(&own));
+        let (mine, other) = ("git.acme.test/acme/my%20Tools", "git.acme.test/acme/other");
+        let working = || GitPush::Branches(vec![BranchRule::Working]);
+        let named = || GitPush::Branches(vec![BranchRule::Named("agent/*".into())]);
+        let nothing = || GitPush::Branches(Vec::new());
+        for (repositories, push, in_mine, in_other) in [
+            (
+                GitRepositories::All,
+                GitPush::All,
+                (true, PushRights::All),
+                (true, PushRights::All),
+            ),
+            (
+                GitRepositories::All,
+                working(),
+                (true, branches(&["main", "fix"])),
+                (true, branches(&[])),
+            ),
+            (
+                GitRepositories::OfConversations,
+                GitPush::All,
+                (true, PushRights::All),
+                (false, branches(&[])),
+            ),
+            (
+                GitRepositories::OfConversations,
+                named(),
+                (true, branches(&["agent/*"])),
+                (false, branches(&[])),
+            ),
+            (
+                GitRepositories::All,
+                nothing(),
+                (true, branches(&[])),
+                (true, branches(&[])),
+            ),
+        ] {
+            let policy = GitPolicy { repositories, push };
+            for (repository, (has_token, push)) in [(mine, in_mine), (other, in_other)] {
+                let expected = RepositoryRights { has_token, push };
+                let found = policy.rights_in(repository, &own);
+                assert_eq!(found, expected, "{policy:?} {repository}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_token_of_another_form_has_no_branches() {
+        for content in ["git", "", "{}", "[1]", "[[\"a\"]]"] {
+            assert_eq!(OwnBranch::read(&content.into()), [], "{content}");
+        }
+    }
+}

@@ -76,11 +76,18 @@ pub(crate) async fn run(shared: Arc<Shared>, claims: PathBuf) {
     }
 }
 
-/// The address and the variables of a pod whose claim and Secret exist.
+/// The address and the variables of a pod, once the claim and the Secret exist that it names.
 fn schedule(state: &mut ClusterState, pod: &Value) -> Option<(String, BTreeMap<String, String>)> {
     let has = |state: &ClusterState, kind| state.store.get(kind, name(pod)).cloned();
-    has(state, Kind::Claim)?;
-    let secret = has(state, Kind::Secret)?;
+    let spec = &pod["spec"];
+    if !spec["volumes"][0]["persistentVolumeClaim"].is_null() {
+        has(state, Kind::Claim)?;
+    }
+    let secret = if spec["containers"][0]["envFrom"][0].is_null() {
+        json!({})
+    } else {
+        has(state, Kind::Secret)?
+    };
     let members = secret["data"].as_object().into_iter().flatten();
     let variables = members.filter_map(|(key, value)| {
         let value = STANDARD.decode(value.as_str()?).ok()?;

@@ -16,6 +16,7 @@ use futures::stream::BoxStream;
 use moka::sync::Cache;
 use sandbox_provider::BackendTasks;
 use secrecy::SecretString;
+use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use url::Url;
@@ -229,16 +230,7 @@ impl SandboxBackend for KubernetesSandboxes {
 
     async fn recipe(&self, id: &SpecId) -> Result<String, SandboxError> {
         let inner = &self.inner;
-        let launch = SandboxLaunch {
-            id: SandboxId::parse("recipe").map_err(SandboxError::other)?,
-            owner: OwnerId::parse("recipe").map_err(SandboxError::other)?,
-            spec: id.clone(),
-            session_key: SecretString::default(),
-            secret_key: SecretString::default(),
-            webhook_url: Url::parse("http://recipe/").map_err(SandboxError::other)?,
-            cors_origins: Vec::new(),
-            dormant: false,
-        };
+        let launch = placeholder(id)?;
         let manifest = inner.manifest(&launch, inner.spec(id)?);
         let engine = inner
             .cluster
@@ -250,6 +242,30 @@ impl SandboxBackend for KubernetesSandboxes {
 
     async fn check(&self) -> Result<(), SandboxError> {
         self.inner.check().await
+    }
+}
+
+/// A launch of no sandbox.
+fn placeholder(spec: &SpecId) -> Result<SandboxLaunch, SandboxError> {
+    Ok(SandboxLaunch {
+        id: SandboxId::parse("recipe").map_err(SandboxError::other)?,
+        owner: OwnerId::parse("recipe").map_err(SandboxError::other)?,
+        spec: spec.clone(),
+        session_key: SecretString::default(),
+        secret_key: SecretString::default(),
+        webhook_url: Url::parse("http://recipe/").map_err(SandboxError::other)?,
+        cors_origins: Vec::new(),
+        dormant: false,
+        progress: PrepareProgress::silent(),
+    })
+}
+
+impl KubernetesInner {
+    /// A pod of the default template, for no sandbox.
+    pub(crate) fn default_pod(&self) -> Result<Value, SandboxError> {
+        let spec = self.config.specs.first();
+        let spec = spec.ok_or_else(|| SandboxError::other("there is no template"))?;
+        Ok(self.manifest(&placeholder(&spec.id)?, spec).pod())
     }
 }
 

@@ -73,6 +73,9 @@ impl KubernetesSandboxes {
         let are_granted = inner.examine_rights(engine, report).await;
         inner.examine_storage(report).await;
         inner.examine_network(report).await;
+        if is_served && are_granted {
+            inner.examine_walls(report).await;
+        }
         (is_served && are_granted).then_some(CallbackCheck { gateway: None })
     }
 }

@@ -26,6 +26,7 @@ mod names;
 mod provider;
 mod settings;
 mod state;
+mod walls;
 mod watch;
 
 pub use backend::KubernetesSandboxes;

@@ -111,7 +111,7 @@ impl KubernetesInner {
                 }
                 StartStep::Wait => {}
             }
-            self.check_progress(&found, begin).await?;
+            self.check_progress(launch, &found, begin).await?;
             let limit = begin.elapsed().clamp(FIRST_LOOK, LAST_LOOK);
             found = if changes.next_outcome(&name, limit).await {
                 // Nothing else of a sandbox that this service starts changes unnoticed for long.
@@ -123,8 +123,13 @@ impl KubernetesInner {
         }
     }
 
-    /// Gives up if the pod cannot come up.
-    async fn check_progress(&self, found: &Found, begin: Instant) -> Result<(), SandboxError> {
+    /// Tells what the pod waits for, and gives up if it cannot come up.
+    async fn check_progress(
+        &self,
+        launch: &SandboxLaunch,
+        found: &Found,
+        begin: Instant,
+    ) -> Result<(), SandboxError> {
         let waited = begin.elapsed();
         let events = match &found.pod {
             Some(pod) if waited > EVENTS_AFTER => self.events(pod).await?,
@@ -138,8 +143,10 @@ impl KubernetesInner {
         if let Some(error) = obstacle.as_ref().and_then(|it| it.give_up(waited)) {
             return Err(error);
         }
-        if let Some(text) = progress(&events) {
-            tracing::debug!(text, "a sandbox's pod comes up");
+        if let Some(obstacle) = &obstacle {
+            launch.progress.report(&obstacle.detail());
+        } else if let Some(text) = progress(&events) {
+            launch.progress.report(text);
         }
         if waited < self.config.start_limit {
             return Ok(());

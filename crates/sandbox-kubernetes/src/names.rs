@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 /// Labels. Their values are limited to 63 characters, so ids are hashed.
 pub(crate) const INSTANCE: &str = "agent-workspace/instance";
 pub(crate) const NAME: &str = "agent-workspace/name";
-const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 pub(crate) const MANAGER: &str = "agent-workspace";
 
 /// Annotations, of the claim and mostly of it alone.

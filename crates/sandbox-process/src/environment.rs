@@ -169,6 +169,7 @@ mod tests {
             webhook_url: "http://127.0.0.1:3000/api/v1/webhooks/".parse().unwrap(),
             cors_origins: vec!["https://app.test".to_owned()],
             dormant,
+            progress: domain::sandbox::PrepareProgress::silent(),
         };
         let layout =
             DataLayout::new(Path::new("/data"), Path::new("/run"), instance.clone()).unwrap();

@@ -142,7 +142,13 @@ async fn doctor_describes_the_cluster() {
         "Sandbox resources",
         "all that are needed",
         "standard",
+        "pods: the service reaches them",
+        "service account: sandboxes have no token",
+        // Pods of the simulated cluster are processes of one machine, which share its network.
+        "neighbors: sandboxes reach other sandboxes",
+        "privileges: sandboxes run as root",
     ] {
         assert!(output.contains(text), "{text}: {output}");
     }
+    assert!(world.cluster.is_empty(), "a pod of the check is left");
 }

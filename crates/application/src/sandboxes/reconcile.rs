@@ -31,9 +31,9 @@ use domain::error::chain;
 use domain::id::{IdGenerator, SandboxId};
 use domain::metrics::Gauge;
 use domain::sandbox::{
-    DesiredState, HostSandboxRepository, Sandbox, SandboxBackend, SandboxEndpoints, SandboxFacts,
-    SandboxKeyRepository, SandboxLifecycle, SandboxRepository, SandboxSpecCatalog, SandboxStatus,
-    WarmRepository,
+    DesiredState, HostSandboxRepository, PrepareProgress, Sandbox, SandboxBackend,
+    SandboxEndpoints, SandboxFacts, SandboxKeyRepository, SandboxLifecycle, SandboxRepository,
+    SandboxSpecCatalog, SandboxStatus, WarmRepository,
 };
 use domain::user::scope::Scope;
 use sandbox_lease::wait_until_lost;
@@ -99,6 +99,22 @@ struct SandboxSlot {
     progress: watch::Sender<Option<String>>,
     /// Whether a task already waits to follow changes of other processes.
     has_follower: AtomicBool,
+}
+
+impl SandboxSlot {
+    /// Shows lines as the progress of the start.
+    fn progress(&self) -> PrepareProgress {
+        let lines = self.progress.clone();
+        PrepareProgress::new(move |line| {
+            lines.send_if_modified(|shown| {
+                let is_new = shown.as_deref() != Some(line);
+                if is_new {
+                    *shown = Some(line.to_owned());
+                }
+                is_new
+            });
+        })
+    }
 }
 
 /// The right to act on one sandbox. It sees changes of intent from before the row is read.

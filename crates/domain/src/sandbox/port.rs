@@ -163,6 +163,8 @@ pub struct SandboxLaunch {
     /// everything else later ([`AgentLifecycle::wake`](crate::agent::AgentLifecycle::wake)). An agent server without this
     /// feature boots awake.
     pub dormant: bool,
+    /// Learns what a long start waits for.
+    pub progress: PrepareProgress,
 }
 
 /// The requested part of a sandbox's log.
@@ -235,7 +237,7 @@ pub struct SingleUserRule {
     pub advice: &'static str,
 }
 
-/// Receives the progress of a long preparation. Calls are cheap and never wait; lines may be dropped.
+/// Receives the progress of a long preparation or start. Calls are cheap and never wait; lines may be dropped.
 #[derive(Clone)]
 pub struct PrepareProgress(Arc<dyn Fn(&str) + Send + Sync>);
 

@@ -61,6 +61,7 @@ mod tests {
             webhook_url: Url::parse("http://host.docker.internal:3000/api/v1/webhooks/").unwrap(),
             cors_origins: vec!["https://app.test".to_owned()],
             dormant: false,
+            progress: domain::sandbox::PrepareProgress::silent(),
         }
     }
 

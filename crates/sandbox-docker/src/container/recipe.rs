@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use domain::id::{OwnerId, SandboxId, SpecId};
-use domain::sandbox::{SandboxError, SandboxLaunch};
+use domain::sandbox::{PrepareProgress, SandboxError, SandboxLaunch};
 use sandbox_provider::short_digest;
 use secrecy::SecretString;
 use url::Url;
@@ -42,6 +42,7 @@ fn fingerprint(
         webhook_url: Url::parse("http://recipe/").map_err(SandboxError::other)?,
         cors_origins: Vec::new(),
         dormant: false,
+        progress: PrepareProgress::silent(),
     };
     // Its address is that of the engine's network, which may not exist yet.
     let proxy = proxy::may_use(config, spec).then(|| SocketAddr::from(([0, 0, 0, 0], 0)));

@@ -13,7 +13,7 @@ use bollard::query_parameters::{
     RemoveVolumeOptions,
 };
 use domain::id::{HostId, OwnerId, SandboxId, SpecId};
-use domain::sandbox::{BackendFact, BackendState, SandboxLaunch};
+use domain::sandbox::{BackendFact, BackendState, PrepareProgress, SandboxLaunch};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use sandbox_docker::{DockerConfig, DockerSandboxes, DockerSpec};
@@ -269,6 +269,7 @@ pub(crate) fn launch(spec: &str) -> SandboxLaunch {
         webhook_url: Url::parse("http://host.docker.internal:1/api/v1/webhooks").unwrap(),
         cors_origins: vec!["https://app.test".into()],
         dormant: false,
+        progress: PrepareProgress::silent(),
     }
 }
 

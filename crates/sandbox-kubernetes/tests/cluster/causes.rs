@@ -1,6 +1,9 @@
 //! What owners read when a sandbox does not start.
 
-use domain::sandbox::{BackendState, SandboxBackend as _, SandboxError, SandboxLifecycle as _};
+use domain::sandbox::{
+    BackendState, PrepareProgress, SandboxBackend as _, SandboxError, SandboxLaunch,
+    SandboxLifecycle as _,
+};
 use fake_kubernetes::PodBehavior;
 
 use crate::support::{Fresh, assert_empty, launch};
@@ -81,4 +84,30 @@ async fn a_cluster_that_does_not_answer_is_unavailable() {
         matches!(error, SandboxError::Unavailable { .. }),
         "{error:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_that_waits_tells_for_what() {
+    let fresh = Fresh::new(true).await;
+    fresh.cluster.set_behavior(PodBehavior::Unschedulable);
+    let (lines, mut told) = tokio::sync::watch::channel(String::new());
+    let launch = SandboxLaunch {
+        progress: PrepareProgress::new(move |line| {
+            lines.send_replace(line.to_owned());
+        }),
+        ..launch()
+    };
+    let told_and_mended = async {
+        let line = told.wait_for(|line| !line.is_empty()).await.unwrap();
+        assert!(
+            line.contains("no node of the cluster has room"),
+            "{}",
+            *line
+        );
+        drop(line);
+        fresh.cluster.set_behavior(PodBehavior::Run);
+    };
+    let (started, ()) = tokio::join!(fresh.start(&launch), told_and_mended);
+    started.unwrap();
+    fresh.remove(&launch.id).await.unwrap();
 }

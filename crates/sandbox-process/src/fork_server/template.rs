@@ -9,7 +9,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use domain::id::{OwnerId, SandboxId, SpecId};
-use domain::sandbox::SandboxLaunch;
+use domain::sandbox::{PrepareProgress, SandboxLaunch};
 use sandbox_provider::{SECRET_KEY_VARIABLE, SESSION_KEY_VARIABLE, SandboxVariables, short_digest};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
@@ -207,6 +207,7 @@ impl ForkServerTemplate {
             webhook_url,
             cors_origins: Vec::new(),
             dormant,
+            progress: PrepareProgress::silent(),
         };
         let marker = Marker::new(&self.config.instance, &id);
         let paths = self.paths(name);

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::id::{HostId, SandboxId};
-use domain::sandbox::{BackendFact, BackendState, SandboxLaunch, SandboxLifecycle};
+use domain::sandbox::{
+    BackendFact, BackendState, PrepareProgress, SandboxLaunch, SandboxLifecycle,
+};
 use endpoint_guard::EndpointGuard;
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -231,6 +233,7 @@ pub(crate) fn launch(id: &str) -> SandboxLaunch {
         webhook_url: Url::parse("http://127.0.0.1:1/api/v1/webhooks").unwrap(),
         cors_origins: vec!["https://app.test".into()],
         dormant: false,
+        progress: PrepareProgress::silent(),
     }
 }
 

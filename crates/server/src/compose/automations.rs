@@ -13,7 +13,7 @@ use agent_client::AutomationsClient;
 use domain::encryption::vault::Fingerprints as _;
 use domain::error::chain;
 use domain::id::{HostId, OwnerId, SandboxId, SpecId};
-use domain::sandbox::SandboxLaunch;
+use domain::sandbox::{PrepareProgress, SandboxLaunch};
 use http_api::{AutomationsSite, AutomationsStatus, Gateway, GatewayLimits};
 use keyring::InstallationKey;
 use sandbox_process::{
@@ -180,6 +180,7 @@ fn launch(session_key: SecretString, internal_url: &str) -> anyhow::Result<Sandb
         webhook_url: internal_url.parse()?,
         cors_origins: Vec::new(),
         dormant: false,
+        progress: PrepareProgress::silent(),
     })
 }
 

@@ -52,6 +52,7 @@ struct FakeBackendState {
     /// The sandboxes that were ever started.
     launched: BTreeSet<SandboxId>,
     preparing: Option<(String, Duration)>,
+    starting: Option<(String, Duration)>,
     warnings: Vec<String>,
     recipe: Option<String>,
     has_no_image: bool,
@@ -113,6 +114,11 @@ impl FakeSandboxBackend {
     /// Makes preparations take this long (of tokio's clock) and report this line.
     pub fn prepare_slowly(&self, line: &str, time: Duration) {
         self.lock().preparing = Some((line.to_owned(), time));
+    }
+
+    /// The same for starts.
+    pub fn start_slowly(&self, line: &str, time: Duration) {
+        self.lock().starting = Some((line.to_owned(), time));
     }
 
     /// Sets the result of `list_warnings`.
@@ -322,6 +328,11 @@ impl SandboxBackend for FakeSandboxBackend {
 impl SandboxLifecycle for FakeSandboxBackend {
     async fn start(&self, launch: &SandboxLaunch) -> Result<SandboxEndpoints, SandboxError> {
         self.starts.fetch_add(1, Ordering::SeqCst);
+        let starting = self.lock().starting.clone();
+        if let Some((line, time)) = starting {
+            launch.progress.report(&line);
+            tokio::time::sleep(time).await;
+        }
         self.wait_while_hanging().await;
         self.check_reachable()?;
         let fail = |left: u32| left.checked_sub(1);

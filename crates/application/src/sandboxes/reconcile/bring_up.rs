@@ -234,19 +234,20 @@ impl SandboxReconciler {
         Ok(prepared.unwrap_or(Err(SandboxError::TimedOut { what }))?)
     }
 
-    /// The same, and shows the progress in the row.
-    async fn prepare(&self, row: &Sandbox, slot: &Arc<SandboxSlot>) -> Result<(), AppError> {
-        let lines = slot.progress.clone();
-        let progress = PrepareProgress::new(move |line| {
-            lines.send_replace(Some(line.to_owned()));
-        });
-        let prepared = tokio::select! {
+    /// Shows in the row what the work reports to the slot's [`SandboxSlot::progress`].
+    async fn showing_progress<T>(
+        &self,
+        row: &Sandbox,
+        slot: &SandboxSlot,
+        work: impl Future<Output = T>,
+    ) -> T {
+        let done = tokio::select! {
             biased;
-            prepared = self.prepare_backend(&row.spec_id, &progress) => prepared,
+            done = work => done,
             never = self.show_progress(row) => match never {},
         };
         slot.progress.send_replace(None);
-        prepared
+        done
     }
 
     async fn show_progress(&self, row: &Sandbox) -> Infallible {
@@ -268,15 +269,21 @@ impl SandboxReconciler {
         may_be_dormant: bool,
     ) -> Result<SandboxEndpoints, AppError> {
         let policy = &self.0.policy;
-        self.prepare(row, slot).await?;
+        let progress = slot.progress();
+        let work = self.prepare_backend(&row.spec_id, &progress);
+        self.showing_progress(row, slot, work).await?;
         // A slot, because more boots than cores only slow all of them down.
         let mut boot = self.0.boots.acquire().await;
         let keys = (&row.session_key, &row.secret_key);
-        let launch = self.launch(&row.id, row.owner.clone(), &row.spec_id, keys)?;
+        let launch = SandboxLaunch {
+            progress,
+            ..self.launch(&row.id, row.owner.clone(), &row.spec_id, keys)?
+        };
         let mut last = None;
         for attempt in 1..=MAX_START_ATTEMPTS {
             let mut exits = self.0.lifecycle.watch();
-            let endpoints = match self.0.lifecycle.start(&launch).await {
+            let start = self.0.lifecycle.start(&launch);
+            let endpoints = match self.showing_progress(row, slot, start).await {
                 // It may end before the backend can report its address.
                 Err(SandboxError::StartFailed { detail, .. }) if attempt < MAX_START_ATTEMPTS => {
                     tracing::warn!(sandbox.id = %row.id, attempt, cause = first_line(&detail), "sandbox ended during its start; starting it again");
@@ -356,6 +363,7 @@ impl SandboxReconciler {
             webhook_url: policy.webhook_url.clone(),
             cors_origins: policy.cors_origins.clone(),
             dormant: false,
+            progress: PrepareProgress::silent(),
         })
     }
 

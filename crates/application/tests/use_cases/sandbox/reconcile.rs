@@ -38,12 +38,20 @@ async fn wait_for_passes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_preparation_shows_in_task_and_sandbox_until_it_ends() {
-    let fixture = Fixture::new().await;
-    let line = "pulling image: 3 of 7 layers";
-    fixture
+async fn a_long_preparation_or_start_shows_in_task_and_sandbox_until_it_ends() {
+    let minute = Duration::from_secs(60);
+    let (preparing, starting) = (Fixture::new().await, Fixture::new().await);
+    preparing
         .backend
-        .prepare_slowly(line, Duration::from_secs(60));
+        .prepare_slowly("pulling image: 3 of 7 layers", minute);
+    starting
+        .backend
+        .start_slowly("no node of the cluster has room", minute);
+    shows_progress(&preparing, "pulling image: 3 of 7 layers").await;
+    shows_progress(&starting, "no node of the cluster has room").await;
+}
+
+async fn shows_progress(fixture: &Fixture, line: &str) {
     let task = fixture.start(start_input(|_| {})).await;
     wait_for(|| async {
         let found = fixture

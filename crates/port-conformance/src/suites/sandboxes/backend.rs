@@ -25,6 +25,7 @@ pub fn launch(id: Uuid, spec: &SpecId) -> SandboxLaunch {
         webhook_url: Url::parse("http://127.0.0.1:1/api/v1/webhooks").expect("valid URL"),
         cors_origins: Vec::new(),
         dormant: false,
+        progress: PrepareProgress::silent(),
     }
 }
 

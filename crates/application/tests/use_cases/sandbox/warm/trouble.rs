@@ -5,7 +5,7 @@ use std::time::Duration;
 use application::Policy;
 use domain::agent::{AgentLifecycle, InitRequest};
 use domain::id::SandboxId;
-use domain::sandbox::{SandboxLaunch, SandboxLifecycle, SandboxStatus, WarmState};
+use domain::sandbox::{PrepareProgress, SandboxLaunch, SandboxLifecycle, SandboxStatus, WarmState};
 use domain::start_task::StartStatus;
 use secrecy::SecretString;
 use store_memory::{FakeBehavior, FakeSpecs};
@@ -214,6 +214,7 @@ async fn orphans_are_removed_even_if_the_pool_is_full() {
         webhook_url: "http://127.0.0.1/".parse().expect("a URL"),
         cors_origins: Vec::new(),
         dormant: false,
+        progress: PrepareProgress::silent(),
     };
     fixture.backend.start(&lost).await.expect("it starts");
     wait_for(|| async { (fixture.backend.count_sandboxes() == 200).then_some(()) }).await;

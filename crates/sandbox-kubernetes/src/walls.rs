@@ -1,0 +1,307 @@
+//! What `doctor` learns from pods like those of sandboxes: which walls hold on this cluster.
+//!
+//! One pod listens. The other one tries to reach it and what else sandboxes must not reach, and both end with the check.
+
+use std::time::Duration;
+
+use domain::sandbox::SandboxError;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::LogParams;
+use sandbox_provider::DoctorReport;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::backend::KubernetesInner;
+use crate::causes::Obstacle;
+use crate::names;
+use crate::state::{PodPhase, address, describe_end, phase};
+
+/// What the pods run.
+const PROGRAM: &str = include_str!("walls.py");
+/// Tells an operator what the pods are.
+const LABEL: &str = "app.kubernetes.io/component";
+const COMPONENT: &str = "doctor";
+const LISTENER: &str = "agent-workspace-doctor-listener";
+const ATTEMPTS: &str = "agent-workspace-doctor";
+const PORT: u16 = 8_000;
+/// Longest time until a pod runs, the pull of its image included.
+const START_TIMEOUT: Duration = Duration::from_secs(3 * 60);
+/// Longest time of all attempts.
+const ATTEMPTS_TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest time until deleted pods are gone.
+const END_TIMEOUT: Duration = Duration::from_secs(30);
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// Longest time until a pod that runs answers.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+/// The cluster ends a pod that a killed check left.
+const LIFETIME_SECONDS: u64 = 10 * 60;
+/// The address that clouds answer with credentials.
+const METADATA: &str = "169.254.169.254:80";
+const WHAT: &str = "walls";
+
+/// What the program found.
+#[derive(Debug, Deserialize)]
+struct WallFacts {
+    user: u32,
+    has_token: bool,
+    no_new_privileges: bool,
+    has_seccomp_filter: bool,
+    /// The names of the targets that answered.
+    reached: Vec<String>,
+}
+
+impl WallFacts {
+    fn report(&self, needs_no_capabilities: bool, report: &mut DoctorReport) {
+        if self.user == 0 {
+            report.problem("privileges", "sandboxes run as root: set kubernetes.user");
+        } else if !self.no_new_privileges || !self.has_seccomp_filter {
+            let text = "the cluster runs sandboxes without no_new_privs or without a seccomp filter: check its runtime, and its \
+                        admission webhooks";
+            report.problem("privileges", text);
+        } else {
+            let capabilities = if needs_no_capabilities {
+                ", without capabilities"
+            } else {
+                ""
+            };
+            let user = self.user;
+            report.ok(
+                "privileges",
+                format!("user {user}{capabilities}, with a seccomp filter"),
+            );
+        }
+        if self.has_token {
+            let text = "sandboxes have a token of a service account, though their pods ask for none: check the cluster's admission \
+                        webhooks";
+            report.problem("service account", text);
+        } else {
+            report.ok("service account", "sandboxes have no token");
+        }
+        let advice = "apply a network policy, and use a cluster network that keeps it";
+        for (target, what) in [
+            ("neighbor", "other sandboxes"),
+            (
+                "metadata",
+                "the cloud's metadata address, which may give credentials to them",
+            ),
+            ("api_server", "the cluster's API server"),
+        ] {
+            if self.reached.iter().any(|name| name == target) {
+                report.problem(what_of(target), format!("sandboxes reach {what}: {advice}"));
+            } else {
+                report.ok(what_of(target), "out of reach of sandboxes");
+            }
+        }
+    }
+}
+
+fn what_of(target: &str) -> &'static str {
+    match target {
+        "neighbor" => "neighbors",
+        "metadata" => "metadata address",
+        _ => "API server",
+    }
+}
+
+impl KubernetesInner {
+    /// Starts two pods, reports what they reach, and deletes them.
+    pub(crate) async fn examine_walls(&self, report: &mut DoctorReport) {
+        self.delete_probes().await;
+        let examined = self.probe(report).await;
+        self.delete_probes().await;
+        if let Err(cause) = examined {
+            report.warn(WHAT, format!("not checked: {cause}"));
+        }
+    }
+
+    async fn probe(&self, report: &mut DoctorReport) -> Result<(), String> {
+        self.create_probe(LISTENER, &["listen", &PORT.to_string()])
+            .await?;
+        let listener = self
+            .wait_for(LISTENER, START_TIMEOUT, PodPhase::Runs)
+            .await?;
+        let neighbor = address(&listener).ok_or("the cluster gave a pod no address")?;
+        let neighbor = if neighbor.contains(':') {
+            format!("[{neighbor}]:{PORT}")
+        } else {
+            format!("{neighbor}:{PORT}")
+        };
+        if answers(&neighbor).await {
+            report.ok("pods", "the service reaches them");
+        } else {
+            let text = format!(
+                "{neighbor} does not answer: the service has to run in the cluster or to have a route to its pods, and a network policy \
+                 has to let it in"
+            );
+            report.problem("pods", text);
+        }
+        let targets = [
+            format!("neighbor={neighbor}"),
+            format!("metadata={METADATA}"),
+        ];
+        let arguments: Vec<&str> = ["try"]
+            .into_iter()
+            .chain(targets.iter().map(String::as_str))
+            .collect();
+        self.create_probe(ATTEMPTS, &arguments).await?;
+        let limit = START_TIMEOUT + ATTEMPTS_TIMEOUT;
+        self.wait_for(ATTEMPTS, limit, PodPhase::Ended).await?;
+        let whole = LogParams::default();
+        let log = self.cluster.call("reading the log of a pod", || {
+            self.cluster.pods.logs(ATTEMPTS, &whole)
+        });
+        let log: String = log.await.map_err(|error| error.detail())?;
+        let line = log.lines().last().unwrap_or_default();
+        let facts: WallFacts = serde_json::from_str(line).map_err(|_| {
+            format!("a pod of the default template cannot run python3, which agents need: {line}")
+        })?;
+        let has_none = self
+            .config
+            .specs
+            .first()
+            .is_some_and(|spec| spec.capabilities.is_empty());
+        facts.report(has_none, report);
+        Ok(())
+    }
+
+    /// Creates a pod that runs the program as sandboxes run their agent server.
+    async fn create_probe(&self, name: &str, arguments: &[&str]) -> Result<(), String> {
+        let mut pod = self.probe_pod(name).map_err(|error| error.to_string())?;
+        let container = &mut pod["spec"]["containers"][0];
+        container["command"] = json!(["python3", "-c", PROGRAM]);
+        container["args"] = json!(arguments);
+        let created = self
+            .cluster
+            .create("creating a pod", &self.cluster.pods, &pod);
+        let created: Option<Pod> = created.await.map_err(|error| error.detail())?;
+        let is_new = created.is_some().then_some(());
+        is_new.ok_or_else(|| "another check runs at the same time".to_owned())
+    }
+
+    /// The pod of the default template without its keys and its claim.
+    fn probe_pod(&self, name: &str) -> Result<Value, SandboxError> {
+        let mut pod = self.default_pod()?;
+        let meta = &mut pod["metadata"];
+        meta["name"] = json!(name);
+        meta["labels"] = json!({LABEL: COMPONENT, names::MANAGED_BY: names::MANAGER});
+        meta["annotations"] = json!({});
+        meta["ownerReferences"] = json!([]);
+        let spec = &mut pod["spec"];
+        spec["activeDeadlineSeconds"] = json!(LIFETIME_SECONDS);
+        spec["terminationGracePeriodSeconds"] = json!(0);
+        spec["volumes"] = json!([{"name": "workspace", "emptyDir": {"sizeLimit": "16Mi"}}]);
+        let container = &mut spec["containers"][0];
+        container["envFrom"] = json!([]);
+        container["env"] = json!([
+            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        ]);
+        container["ports"] = json!([]);
+        container["resources"] = json!({
+            "limits": {"cpu": "500m", "memory": "256Mi"},
+            "requests": {"cpu": "10m", "memory": "32Mi"},
+        });
+        Ok(pod)
+    }
+
+    /// Waits until a pod runs or has ended.
+    async fn wait_for(&self, name: &str, limit: Duration, wanted: PodPhase) -> Result<Pod, String> {
+        let begin = Instant::now();
+        loop {
+            let pod = self
+                .cluster
+                .pod(name)
+                .await
+                .map_err(|error| error.detail())?;
+            let pod = pod.ok_or("a pod of the check was deleted")?;
+            match phase(&pod) {
+                now if now == wanted => return Ok(pod),
+                PodPhase::Ended => {
+                    let cause = describe_end(&pod);
+                    let log = self.quote_log(&pod).await;
+                    return Err(sandbox_provider::describe_exit(&cause, &log));
+                }
+                _ => {}
+            }
+            let obstacle = Obstacle::of_pod(&pod, &[]);
+            if let Some(error) = obstacle.as_ref().and_then(|it| it.give_up(begin.elapsed())) {
+                return Err(error.to_string());
+            }
+            if begin.elapsed() > limit {
+                let cause = obstacle.map(|it| it.detail());
+                return Err(cause.unwrap_or_else(|| "its pod does not run in time".to_owned()));
+            }
+            sleep(LOOK_INTERVAL).await;
+        }
+    }
+
+    /// Deletes the pods of checks, and waits for their end. What cannot be deleted ends by itself.
+    async fn delete_probes(&self) {
+        let begin = Instant::now();
+        for name in [LISTENER, ATTEMPTS] {
+            let deleted =
+                self.cluster
+                    .delete("deleting a pod of a check", &self.cluster.pods, name, None);
+            let _ = deleted.await;
+        }
+        for name in [LISTENER, ATTEMPTS] {
+            while begin.elapsed() < END_TIMEOUT
+                && matches!(self.cluster.pod(name).await, Ok(Some(_)))
+            {
+                sleep(LOOK_INTERVAL).await;
+            }
+        }
+    }
+}
+
+/// Whether a port answers, also one that its program is about to open.
+async fn answers(address: &str) -> bool {
+    let connected = async {
+        while TcpStream::connect(address).await.is_err() {
+            sleep(LOOK_INTERVAL).await;
+        }
+    };
+    timeout(CONNECT_TIMEOUT, connected).await.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report_of(change: &Value) -> (bool, String) {
+        let mut facts = json!({
+            "user": 10001, "has_token": false, "no_new_privileges": true, "has_seccomp_filter": true, "reached": [],
+        });
+        for (name, value) in change.as_object().into_iter().flatten() {
+            facts[name] = value.clone();
+        }
+        let facts: WallFacts = serde_json::from_value(facts).unwrap();
+        let mut report = DoctorReport::default();
+        facts.report(true, &mut report);
+        (report.is_healthy(), report.render(false))
+    }
+
+    #[test]
+    fn each_wall_that_does_not_hold_is_a_problem() {
+        let (is_healthy, text) = report_of(&json!({}));
+        assert!(is_healthy, "{text}");
+        for (change, expected) in [
+            (json!({"user": 0}), "run as root"),
+            (json!({"no_new_privileges": false}), "without no_new_privs"),
+            (json!({"has_seccomp_filter": false}), "seccomp filter"),
+            (json!({"has_token": true}), "token of a service account"),
+            (json!({"reached": ["neighbor"]}), "other sandboxes"),
+            (json!({"reached": ["metadata"]}), "metadata address"),
+            (json!({"reached": ["api_server"]}), "API server"),
+        ] {
+            let (is_healthy, text) = report_of(&change);
+            let problems: Vec<&str> = text
+                .lines()
+                .filter(|line| line.starts_with("problem"))
+                .collect();
+            assert!(!is_healthy && problems.len() == 1, "{text}");
+            assert!(problems[0].contains(expected), "{text}");
+        }
+    }
+}

@@ -5,6 +5,7 @@
 //! messages). Of several values, as a stream has them, the last one counts.
 
 use domain::agent::spending::TokenCounts;
+use memchr::{memchr, memchr2, memchr3};
 use serde::Deserialize;
 
 /// Longest value that is read. Counts have some hundred bytes.
@@ -152,7 +153,13 @@ impl UsageScanner {
 
     /// Reads the next bytes.
     pub fn read(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
+        let mut rest = bytes;
+        loop {
+            rest = &rest[self.count_unread(rest)..];
+            let Some((&byte, after)) = rest.split_first() else {
+                return;
+            };
+            rest = after;
             if let Some(line) = self.line {
                 let (next, is_data) = line.after(byte);
                 self.line = Some(next);
@@ -167,6 +174,19 @@ impl UsageScanner {
                 self.keep(kept, &value);
             }
         }
+    }
+
+    /// The number of bytes at the beginning that change nothing: of texts that nothing reads, and of other lines.
+    fn count_unread(&self, bytes: &[u8]) -> usize {
+        let end = match self.line {
+            Some(Line::Other) => memchr2(b'\n', b'\r', bytes),
+            None | Some(Line::Data) if self.document.skips_text() => {
+                let end = memchr3(b'"', b'\\', b'\n', bytes).unwrap_or(bytes.len());
+                memchr(b'\r', &bytes[..end]).or(Some(end))
+            }
+            _ => return 0,
+        };
+        end.unwrap_or(bytes.len())
     }
 
     fn keep(&mut self, kept: Kept, value: &[u8]) {
@@ -264,6 +284,17 @@ impl Document {
         None
     }
 
+    /// Whether the next byte is within a text that nothing reads.
+    fn skips_text(&self) -> bool {
+        self.in_string && !self.is_escaped && self.kept.is_none() && !self.reads_name()
+    }
+
+    /// Whether the text is a name that may matter. At depth 2, only members of a wrapper do.
+    fn reads_name(&self) -> bool {
+        let is_near = self.depth <= 1 || (self.depth == 2 && self.path[0] == Member::Wrapper);
+        self.is_name && is_near && self.name.len() <= MAX_NAME_BYTES
+    }
+
     fn after_in_string(&mut self, byte: u8) {
         if self.is_escaped {
             self.is_escaped = false;
@@ -273,7 +304,7 @@ impl Document {
             self.in_string = false;
             return;
         }
-        if self.is_name && self.name.len() <= MAX_NAME_BYTES {
+        if self.reads_name() {
             self.name.push(byte);
         }
     }

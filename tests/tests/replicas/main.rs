@@ -1,5 +1,6 @@
 //! Two services on one Postgres. Tests kill either service, and Postgres.
 
+mod budgets;
 mod following;
 mod hosts;
 mod replica_pair;

@@ -28,7 +28,7 @@ const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 
 /// State of a dormant agent server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DormancyStage {
+enum DormancyStage {
     Dormant,
     Waking,
     /// Initialized, or booted without deferred initialization.
@@ -36,10 +36,12 @@ pub(crate) enum DormancyStage {
 }
 
 impl HttpAgentRuntime {
-    pub(crate) async fn dormancy_stage(
-        &self,
-        at: AgentAddress<'_>,
-    ) -> Result<DormancyStage, AgentError> {
+    /// Whether it is not initialized yet.
+    pub(crate) async fn waits_for_init(&self, at: AgentAddress<'_>) -> Result<bool, AgentError> {
+        Ok(self.dormancy_stage(at).await? != DormancyStage::Awake)
+    }
+
+    async fn dormancy_stage(&self, at: AgentAddress<'_>) -> Result<DormancyStage, AgentError> {
         let call = AgentCall::without_key(Method::GET, at, &INIT_PATH, self.config.read)
             .max_response_bytes(MAX_RESPONSE_BYTES);
         let reply = self.transport.exchange(&call).await?;

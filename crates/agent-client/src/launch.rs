@@ -1,17 +1,23 @@
 //! The body of `POST /api/conversations`, with fields that all supported releases accept.
 
+use std::fmt::Write as _;
+
 use domain::agent::{
-    AcpAgent, AgentKind, AgentTool, CondenserConfig, LaunchRequest, LaunchSecret, LlmConfig, Plugin,
+    AcpAgent, AgentKind, AgentTool, CondenserConfig, LaunchRequest, LaunchSecret, LlmConfig,
+    LlmProfile, Plugin,
 };
 use domain::conversation::MessageInput;
 use domain::start_task::AgentType;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
 
 use crate::mcp::McpEntry;
 use crate::plugins;
 use crate::server_info::ServerInfo;
 
+/// Hexadecimal digits of the digest in a profile's name.
+const PROFILE_DIGEST_CHARS: usize = 12;
 /// Longest value of a tag that the agent server accepts.
 const MAX_TAG_CHARS: usize = 256;
 
@@ -279,4 +285,27 @@ fn tags(request: &LaunchRequest) -> Map<String, Value> {
         .filter(|(key, value)| is_valid(key, value))
         .map(|(key, value)| (key.clone(), json!(value)))
         .collect()
+}
+
+/// The document of a model, with a `usage_id` that contains a digest of the document. The agent server (1.34) keeps the first
+/// configuration under a `usage_id`, and its costs, so a changed configuration needs another one. Reports contain the
+/// `usage_id`; the digest includes the sandbox's key, so that a reader without that key cannot guess a model key from it.
+pub(crate) fn llm_with_digest(
+    profile: &LlmProfile,
+    key: &SecretString,
+    is_streaming: bool,
+) -> Value {
+    let usage = format!("profile:{}", profile.name);
+    let mut document = llm(&profile.llm, &usage, is_streaming);
+    let mut hash = Sha256::new();
+    hash.update(key.expose_secret());
+    hash.update([0]);
+    hash.update(document.to_string());
+    let mut digest = String::new();
+    for byte in hash.finalize() {
+        // Writing to a String cannot fail.
+        let _ = write!(digest, "{byte:02x}");
+    }
+    document["usage_id"] = format!("{usage}:{}", &digest[..PROFILE_DIGEST_CHARS]).into();
+    document
 }

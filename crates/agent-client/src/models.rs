@@ -1,12 +1,8 @@
-//! Documents of models, and the agent server's list of model profiles.
-
-use std::fmt::Write as _;
+//! The agent server's list of model profiles.
 
 use domain::agent::{AgentEndpoint, AgentError, LlmProfile};
 use hyper::Method;
-use secrecy::{ExposeSecret, SecretString};
-use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
+use serde_json::json;
 
 use crate::errors::secrets_of_llm;
 use crate::launch;
@@ -15,8 +11,6 @@ use crate::transport::AgentCall;
 
 /// Profiles in the agent server's list that are checked. An agent server keeps 50.
 const MAX_LISTED_PROFILES: usize = 200;
-/// Hexadecimal digits of the digest in a profile's name.
-const PROFILE_DIGEST_CHARS: usize = 12;
 
 impl HttpAgentRuntime {
     /// Makes the agent server's list equal to `profiles`. Sends one request at a time, because the agent server locks its list. A
@@ -76,27 +70,4 @@ impl HttpAgentRuntime {
                 .await?,
         )
     }
-}
-
-/// The document of a model, with a `usage_id` that contains a digest of the document. The agent server (1.34) keeps the first
-/// configuration under a `usage_id`, and its costs, so a changed configuration needs another one. Reports contain the
-/// `usage_id`; the digest includes the sandbox's key, so that a reader without that key cannot guess a model key from it.
-pub(crate) fn llm_with_digest(
-    profile: &LlmProfile,
-    key: &SecretString,
-    is_streaming: bool,
-) -> Value {
-    let usage = format!("profile:{}", profile.name);
-    let mut llm = launch::llm(&profile.llm, &usage, is_streaming);
-    let mut hash = Sha256::new();
-    hash.update(key.expose_secret());
-    hash.update([0]);
-    hash.update(llm.to_string());
-    let mut digest = String::new();
-    for byte in hash.finalize() {
-        // Writing to a String cannot fail.
-        let _ = write!(digest, "{byte:02x}");
-    }
-    llm["usage_id"] = format!("{usage}:{}", &digest[..PROFILE_DIGEST_CHARS]).into();
-    llm
 }

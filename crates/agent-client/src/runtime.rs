@@ -21,11 +21,10 @@ use tracing::{Instrument, debug_span};
 use url::Url;
 
 use crate::config::Config;
-use crate::dormant::DormancyStage;
 use crate::errors::{CallError, malformed, secrets_of_launch, secrets_of_llm};
 use crate::server_info::ServerInfo;
 use crate::transport::{AgentAddress, AgentCall, AgentResponse, Transport};
-use crate::{launch, mcp, models, plugins};
+use crate::{launch, mcp, plugins};
 
 /// Conversations per request. The agent server accepts up to 99 ids; each one returns the whole agent and its statistics.
 const IDS_PER_CALL: usize = 20;
@@ -204,7 +203,7 @@ impl AgentRuntime for HttpAgentRuntime {
         profile: &LlmProfile,
     ) -> Result<(), AgentError> {
         let is_streaming = self.server_info(at).await?.hides_stream_fragments();
-        let body = json!({"llm": models::llm_with_digest(profile, &at.key, is_streaming)});
+        let body = json!({"llm": launch::llm_with_digest(profile, &at.key, is_streaming)});
         let rest = ["switch_llm"];
         // Idempotent: the second request selects the entry of the first.
         let call = AgentCall::of_conversation(Method::POST, at, id, &rest, self.config.switch)
@@ -263,8 +262,7 @@ impl AgentRuntime for HttpAgentRuntime {
 #[async_trait]
 impl AgentLifecycle for HttpAgentRuntime {
     async fn is_dormant(&self, sandbox: &SandboxId, url: &Url) -> Result<bool, AgentError> {
-        let stage = self.dormancy_stage(AgentAddress { sandbox, url }).await?;
-        Ok(stage != DormancyStage::Awake)
+        self.waits_for_init(AgentAddress { sandbox, url }).await
     }
 
     async fn prewarm(&self, sandbox: &SandboxId, url: &Url) {

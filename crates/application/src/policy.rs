@@ -1,15 +1,16 @@
 //! Settings of the use-cases, which the composition root passes in.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use domain::agent::spending::NanoUsd;
-use domain::id::{HostId, UserId};
+use domain::id::{HostId, ProviderName, UserId};
 use domain::sandbox::{SandboxCaps, SingleUserRule};
 use domain::user::usage::QuotaLimits;
 use url::Url;
 
 use crate::git::rights::GitPolicy;
-use crate::identity::single_sign_on::SingleSignOnPolicy;
+use crate::identity::single_sign_on::rules::ProviderRules;
 use crate::runtime::live_setting::LiveSetting;
 use crate::trace::TracePropagation;
 
@@ -48,6 +49,14 @@ impl Default for SessionLifetimes {
             absolute: Duration::from_secs(30 * 24 * 60 * 60),
         }
     }
+}
+
+/// What the operator configures of single sign-on, beside the providers themselves.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SingleSignOnPolicy {
+    /// The URL that browsers use for this service; providers return them there.
+    pub public_url: Option<Url>,
+    pub rules: BTreeMap<ProviderName, ProviderRules>,
 }
 
 /// Settings of the use-cases.

@@ -27,9 +27,10 @@ use domain::sandbox::{
 };
 use domain::skill::SkillLibrary;
 use domain::start_task::{StartTaskQueue, StartTaskRepository};
+use domain::user::administration::AdministrationRepository;
 use domain::user::device_login::DeviceLoginRepository;
 use domain::user::egress::EgressRequestRepository;
-use domain::user::identity::{AdministrationRepository, ApiKeyRepository, UserRepository};
+use domain::user::identity::{ApiKeyRepository, UserRepository};
 use domain::user::mail::Mailer;
 use domain::user::organization::{OrganizationDeletionRepository, OrganizationRepository};
 use domain::user::secret::SecretRepository;

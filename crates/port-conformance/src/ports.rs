@@ -23,9 +23,10 @@ use domain::start_task::{
     ClaimLimit, LeasedStartTask, NewStartTask, StartTaskInsertOutcome, StartTaskQueue,
     StartTaskRepository,
 };
+use domain::user::administration::AdministrationRepository;
 use domain::user::device_login::DeviceLoginRepository;
 use domain::user::egress::EgressRequestRepository;
-use domain::user::identity::{AdministrationRepository, ApiKeyRepository, UserRepository};
+use domain::user::identity::{ApiKeyRepository, UserRepository};
 use domain::user::organization::{OrganizationDeletionRepository, OrganizationRepository};
 use domain::user::scope::Scope;
 use domain::user::secret::SecretRepository;

@@ -5,9 +5,8 @@ use domain::git::CloneSourceResolver;
 use domain::git_rights::{PushRights, RepositoryRights};
 use domain::id::ConversationId;
 use secrecy::{ExposeSecret as _, SecretString};
-use url::Url;
+use url::{Position, Url};
 
-use super::sandbox_git::place_of;
 use crate::settings::Settings;
 
 /// The service's limits for agents (`broker.git_repositories`, `broker.git_push`).
@@ -129,6 +128,12 @@ impl OwnBranch {
     pub(super) fn read(content: &SecretString) -> Vec<Self> {
         serde_json::from_str(content.expose_secret()).unwrap_or_default()
     }
+}
+
+/// A host in the path of a call: its name, its port if it is not the usual one, and the path of its base.
+pub(super) fn place_of(base: &Url) -> String {
+    let name = &base[Position::BeforeHost..Position::AfterPath];
+    name.trim_end_matches('/').to_owned()
 }
 
 /// The branch that a conversation works on if none is requested: `openhands-workspace-…`, as clients of the reference

@@ -15,10 +15,10 @@ use domain::git::{CloneSource, CloneSourceResolver, GitProvider};
 use domain::git_rights::RepositoryRights;
 use domain::id::SandboxId;
 use secrecy::{ExposeSecret as _, SecretString};
-use url::{Position, Url};
+use url::Url;
 
 use super::accesses;
-use super::rights::{GitPolicy, OwnBranch, own_branches};
+use super::rights::{GitPolicy, OwnBranch, own_branches, place_of};
 use crate::sandboxes::{SandboxTokenRefusal, SandboxTokens, TokenKind, service_url};
 use crate::settings::{Settings, SettingsService};
 use crate::{AppError, Policy, Ports};
@@ -173,12 +173,6 @@ impl SandboxGit {
         let text = format!("[http {base}]\n\textraHeader =\n\textraHeader = {header}\n{hosts}");
         Ok(Some(text.into()))
     }
-}
-
-/// A host in the path of a call: its name, its port if it is not the usual one, and the path of its base.
-pub(super) fn place_of(base: &Url) -> String {
-    let name = &base[Position::BeforeHost..Position::AfterPath];
-    name.trim_end_matches('/').to_owned()
 }
 
 /// The beginnings of addresses that the service stands for.

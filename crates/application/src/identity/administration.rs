@@ -10,138 +10,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::audit::{AuditActor, AuditEntry, AuditOutcome, sanitize_text};
+use domain::audit::AuditActor;
 use domain::clock::{Clock, Timestamp};
-use domain::error::{Entity, StoreError};
-use domain::id::{ApiKeyId, IdGenerator, SessionId, UserId};
+use domain::error::StoreError;
+use domain::id::{ApiKeyId, IdGenerator, UserId};
 use domain::page::{Page, PageRequest, PageToken};
-use domain::sandbox::Sandbox;
+use domain::user::administration::{AdminChange, AdministrationRepository};
 use domain::user::identity::{
-    AdminChange, AdministrationRepository, ApiKey, ApiKeyRepository, ApiKeyWithRole,
-    BOOTSTRAP_KEY_ID, MAX_KEYS_PER_USER, PurgeCounts, Role, User, UserRepository,
+    ApiKey, ApiKeyRepository, BOOTSTRAP_KEY_ID, MAX_KEYS_PER_USER, PurgeCounts, Role, User,
+    UserRepository,
 };
-use domain::user::sign_in::SessionWithRole;
-use uuid::Uuid;
 
-use super::key_cache::KeyCache;
+pub(crate) use super::changes::CallerCaches;
+pub use super::changes::{Origin, administer};
+use super::changes::{key_not_found, user_not_found};
 pub use super::new_keys::{IssuedKey, KeyOptions, new_key, successor_key};
 use super::single_user::SingleUserCheck;
-use super::{organizations, sign_in, users};
+use super::users;
 use crate::sandboxes::SandboxReconciler;
 use crate::{AppError, Ports};
 
 const PAGE_TOKEN_PREFIX: &str = "users|";
-
-/// The caller of an operation, as the audit entry records it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Origin {
-    pub actor: AuditActor,
-    pub key: Option<ApiKeyId>,
-    pub session: Option<SessionId>,
-    /// Method and route, or the command.
-    pub action: String,
-    pub source: Option<String>,
-    pub request_id: Option<String>,
-    /// Status of the response if the operation succeeds.
-    pub status: Option<u16>,
-}
-
-impl Origin {
-    /// A command (`users delete`) of the command line.
-    pub fn command(words: &str) -> Self {
-        Self::of(AuditActor::Cli, format!("cli {words}"))
-    }
-
-    pub fn service(action: &str) -> Self {
-        Self::of(AuditActor::Service, action.to_owned())
-    }
-
-    fn of(actor: AuditActor, action: String) -> Self {
-        Self {
-            actor,
-            key: None,
-            session: None,
-            action,
-            source: None,
-            request_id: None,
-            status: None,
-        }
-    }
-
-    pub fn entry(&self, ids: &dyn IdGenerator, at: Timestamp, change: &AdminChange) -> AuditEntry {
-        let (object, detail) = describe_change(change);
-        AuditEntry {
-            action: sanitize_text(&self.action),
-            object: Some(sanitize_text(&object)),
-            detail: detail.map(|detail| sanitize_text(&detail)),
-            ..self.clone().into_entry(ids.uuid(), at, AuditOutcome::Ok)
-        }
-    }
-
-    /// An entry without an object.
-    pub(super) fn into_entry(self, id: Uuid, at: Timestamp, outcome: AuditOutcome) -> AuditEntry {
-        AuditEntry {
-            id,
-            at,
-            actor: self.actor,
-            key: self.key,
-            session: self.session,
-            action: self.action,
-            object: None,
-            detail: None,
-            source: self.source,
-            outcome,
-            status: self.status,
-            request_id: self.request_id,
-            count: 1,
-        }
-    }
-}
-
-fn describe_change(change: &AdminChange) -> (String, Option<String>) {
-    match change {
-        AdminChange::CreateUser { user, role } | AdminChange::SetRole { user, role } => (
-            format!("user:{user}"),
-            Some(format!("role:{}", role.as_str())),
-        ),
-        AdminChange::DeleteUser { user } => (format!("user:{user}"), None),
-        AdminChange::CreateKey { key, .. } => (
-            format!("key:{}", key.id),
-            Some(format!("user:{}", key.user)),
-        ),
-        AdminChange::RotateKey { old, new, .. } => (
-            format!("key:{old}"),
-            Some(format!("new:{} user:{}", new.id, new.user)),
-        ),
-        AdminChange::RevokeKey { id, user } => (format!("key:{id}"), Some(format!("user:{user}"))),
-        AdminChange::SetDisabled { user, disabled } => {
-            let detail = if *disabled { "disabled" } else { "enabled" };
-            (format!("user:{user}"), Some(detail.to_owned()))
-        }
-        AdminChange::SignIn(change) => sign_in::describe(change),
-        AdminChange::Organization(change) => organizations::describe(change),
-    }
-}
-
-/// Cached callers, which a change may affect.
-#[derive(Clone)]
-pub(crate) struct CallerCaches {
-    pub(crate) api_keys: KeyCache<ApiKeyWithRole>,
-    pub(crate) sessions: KeyCache<SessionWithRole>,
-    pub(crate) reporters: KeyCache<Sandbox>,
-}
-
-impl CallerCaches {
-    fn clear_users(&self) {
-        self.api_keys.clear();
-        self.sessions.clear();
-    }
-
-    pub(super) fn clear_all(&self) {
-        self.clear_users();
-        self.reporters.clear();
-    }
-}
 
 #[derive(Clone)]
 pub struct AdministrationService {
@@ -382,43 +271,6 @@ impl AdministrationService {
     }
 }
 
-/// Commits a change with its audit entry, also for programs that only have the store. Returns what the first step of a
-/// deletion removed.
-pub async fn administer(
-    store: &dyn AdministrationRepository,
-    origin: &Origin,
-    ids: &dyn IdGenerator,
-    now: Timestamp,
-    change: &AdminChange,
-) -> Result<PurgeCounts, AppError> {
-    let entry = origin.entry(ids, now, change);
-    let done = store.administer(change, &entry).await;
-    done.map_err(|error| match (error, change) {
-        (
-            StoreError::NotFound {
-                entity: Entity::Organization,
-            },
-            AdminChange::CreateKey { key, .. },
-        ) => AppError::not_found(format!("{} is no member of this organization", key.user)),
-        (StoreError::NotFound { .. }, AdminChange::CreateKey { key, .. }) => {
-            user_not_found(&key.user)
-        }
-        (
-            StoreError::NotFound { .. },
-            AdminChange::SetRole { user, .. }
-            | AdminChange::SetDisabled { user, .. }
-            | AdminChange::DeleteUser { user },
-        ) => user_not_found(user),
-        (error, AdminChange::Organization(change)) => organizations::refusal(error, change),
-        (StoreError::NotFound { .. }, AdminChange::SignIn(change)) => sign_in::not_found(change),
-        (StoreError::NotFound { .. }, _) => key_not_found(),
-        (StoreError::Conflict { .. }, AdminChange::CreateUser { user, .. }) => {
-            AppError::conflict(format!("User {user} already exists: choose another name"))
-        }
-        (error, _) => error.into(),
-    })
-}
-
 /// In open mode every caller is the administrator, even the agent in a sandbox. A key issued now would still open
 /// everything after the service requires keys.
 fn check_authenticated(origin: &Origin) -> Result<(), AppError> {
@@ -454,12 +306,4 @@ pub(super) fn check_key_count(keys: &[ApiKey], max: usize, now: Timestamp) -> Re
 
 fn is_self(origin: &Origin, user: &UserId) -> bool {
     origin.actor == AuditActor::User(user.clone())
-}
-
-fn user_not_found(user: &UserId) -> AppError {
-    AppError::not_found(format!("There is no user {user}"))
-}
-
-fn key_not_found() -> AppError {
-    AppError::not_found("There is no such key")
 }

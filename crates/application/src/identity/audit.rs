@@ -21,8 +21,8 @@ use domain::id::IdGenerator;
 use domain::page::{Page, PageRequest};
 use uuid::Uuid;
 
+use super::changes::Origin;
 use crate::AppError;
-use crate::administration::Origin;
 
 /// Maximum number of entries that wait for the store. Further entries go to the service's log instead.
 const MAX_QUEUED_ENTRIES: usize = 10_000;

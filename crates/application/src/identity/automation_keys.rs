@@ -10,14 +10,13 @@ use std::time::Duration;
 
 use domain::clock::{Clock, Timestamp};
 use domain::id::{IdGenerator, OrganizationId, OwnerId, UserId};
-use domain::user::identity::{
-    AdminChange, AdministrationRepository, ApiKeyRepository, KeyHash, Role, UserRepository,
-};
+use domain::user::administration::{AdminChange, AdministrationRepository};
+use domain::user::identity::{ApiKeyRepository, KeyHash, Role, UserRepository};
 use domain::user::organization::OrganizationRepository;
 use secrecy::SecretString;
 
-use super::administration::{Origin, administer};
 use super::authenticate::{AuthenticatedUser, looks_like_key};
+use super::changes::{Origin, administer};
 use super::new_keys::{KeyOptions, new_key};
 use crate::{AppError, Ports};
 

@@ -10,17 +10,17 @@ use domain::audit::AuditActor;
 use domain::clock::{Clock, Timestamp};
 use domain::error::{Classify as _, ErrorClass, StoreError};
 use domain::id::IdGenerator;
+use domain::user::administration::{AdminChange, AdministrationRepository};
 use domain::user::device_login::{
     DEVICE_KEY_TTL, DEVICE_LOGIN_TTL, DeviceLogin, DeviceLoginRepository, UserCode,
 };
-use domain::user::identity::{
-    AdminChange, AdministrationRepository, ApiKeyRepository, KeyHash, MAX_KEYS_PER_USER,
-};
+use domain::user::identity::{ApiKeyRepository, KeyHash, MAX_KEYS_PER_USER};
 use domain::user::sign_in::SignInChange;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::administration::{Origin, administer, check_key_count};
+use super::administration::check_key_count;
 use super::authenticate::AuthenticatedUser;
+use super::changes::{Origin, administer};
 use super::login_attempts::LoginAttempts;
 use super::new_keys::{KeyOptions, new_key};
 use crate::{AppError, AuthMode, Policy, Ports};

@@ -4,6 +4,7 @@ pub mod administration;
 pub mod audit;
 pub mod authenticate;
 pub mod automation_keys;
+mod changes;
 pub mod device_login;
 pub(crate) mod key_cache;
 mod login_attempts;

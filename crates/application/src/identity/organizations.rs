@@ -5,14 +5,15 @@
 
 mod invitation_mail;
 mod members;
-mod texts;
+pub(super) mod texts;
 
 use std::sync::Arc;
 
 use domain::clock::{Clock, Timestamp};
 use domain::error::{ErrorClass, StoreError};
 use domain::id::{IdGenerator, InvitationId, OrganizationId, OwnerId, UserId};
-use domain::user::identity::{AdminChange, AdministrationRepository, KeyHash};
+use domain::user::administration::{AdminChange, AdministrationRepository};
+use domain::user::identity::KeyHash;
 use domain::user::organization::{
     INVITATION_TTL, Invitation, MAX_ORGANIZATION_NAME_CHARS, Organization, OrganizationChange,
     OrganizationDeletionRepository, OrganizationRepository,
@@ -23,9 +24,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 pub use self::members::MemberView;
 use self::texts::{INVITATION_REFUSED, organization_not_found};
-pub(super) use self::texts::{describe, refusal};
-use super::administration::{CallerCaches, Origin, administer};
 use super::authenticate::AuthenticatedUser;
+use super::changes::{CallerCaches, Origin, administer};
 use super::mail::MailService;
 use super::users;
 use crate::sandboxes::SandboxReconciler;

@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use domain::audit::{AuditActor, sanitize_text};
 use domain::clock::{Clock, Timestamp};
-use domain::error::{Classify as _, Entity, ErrorClass, StoreError, chain};
+use domain::error::{Classify as _, ErrorClass, chain};
 use domain::id::{IdGenerator, SessionId, UserId};
 use domain::sandbox::SingleUserRule;
-use domain::user::identity::{AdminChange, AdministrationRepository, KeyHash, UserRepository};
+use domain::user::administration::{AdminChange, AdministrationRepository};
+use domain::user::identity::{KeyHash, UserRepository};
 use domain::user::organization::OrganizationRepository;
 use domain::user::sign_in::{
     MAX_PASSWORD_CHARS, MIN_PASSWORD_CHARS, ONE_TIME_LINK_TTL, OneTimeLink, PasswordHash,
@@ -21,8 +22,8 @@ use domain::user::sign_in::{
 use domain::user::single_sign_on::IdentityRepository;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::administration::{Origin, administer};
 use super::authenticate::{AuthenticatedUser, LAST_USED_INTERVAL, looks_like_key};
+use super::changes::{Origin, administer};
 use super::key_cache::KeyCache;
 use super::login_attempts::LoginAttempts;
 use super::mail::MailService;
@@ -32,6 +33,7 @@ use crate::{AppError, AuthMode, BackgroundTasks, Policy, Ports};
 
 mod enrolment;
 mod forgotten_password;
+pub(super) mod texts;
 
 /// The one answer to every failed login.
 const LOGIN_REFUSED: &str = "The name or the password is wrong.";
@@ -389,87 +391,6 @@ fn login_refused() -> AppError {
 
 fn link_refused() -> AppError {
     AppError::refused(ErrorClass::Unauthenticated, LINK_REFUSED)
-}
-
-/// The text for a change that found no row.
-pub(super) fn not_found(change: &SignInChange) -> AppError {
-    match change {
-        SignInChange::EndSession { .. } => AppError::not_found("There is no such session"),
-        SignInChange::CreateLink { link, .. } => {
-            AppError::not_found(format!("There is no user {}", link.user))
-        }
-        SignInChange::UnlinkIdentity { .. } => {
-            AppError::not_found("There is no such linked identity")
-        }
-        SignInChange::LinkIdentity { identity, .. } => {
-            AppError::not_found(format!("There is no user {}", identity.user))
-        }
-        SignInChange::SetEmail { user, .. } => {
-            AppError::not_found(format!("There is no user {user}"))
-        }
-        SignInChange::ConfirmDevice { .. }
-        | SignInChange::DenyDevice { .. }
-        | SignInChange::RedeemDevice { .. } => AppError::not_found("There is no such device login"),
-        SignInChange::BeginSession { .. }
-        | SignInChange::BeginIdentitySession { .. }
-        | SignInChange::ChangePassword { .. }
-        | SignInChange::RedeemLink { .. } => StoreError::NotFound {
-            entity: Entity::User,
-        }
-        .into(),
-    }
-}
-
-/// Object and detail of the audit entry.
-pub(super) fn describe(change: &SignInChange) -> (String, Option<String>) {
-    let of_user = |user: &UserId, detail: &str| (format!("user:{user}"), Some(detail.to_owned()));
-    match change {
-        SignInChange::BeginSession { session, .. }
-        | SignInChange::BeginIdentitySession { session, .. } => (
-            format!("session:{}", session.id),
-            Some(format!("login user:{}", session.user)),
-        ),
-        SignInChange::EndSession { id, user } => {
-            (format!("session:{id}"), Some(format!("logout user:{user}")))
-        }
-        SignInChange::ChangePassword { user, .. } => of_user(user, "password changed"),
-        SignInChange::LinkIdentity { identity, new_user } => {
-            let new = new_user.map(|role| format!(" new user, role:{}", role.as_str()));
-            let detail = format!(
-                "linked to user:{}{}",
-                identity.user,
-                new.unwrap_or_default()
-            );
-            (format!("identity:{}", identity.id), Some(detail))
-        }
-        SignInChange::UnlinkIdentity { id, user, .. } => (
-            format!("identity:{id}"),
-            Some(format!("unlinked from user:{user}")),
-        ),
-        SignInChange::SetEmail { user, email } => {
-            let is_set = email.is_some();
-            of_user(
-                user,
-                if is_set {
-                    "e-mail address set"
-                } else {
-                    "e-mail address removed"
-                },
-            )
-        }
-        SignInChange::ConfirmDevice { code, user } => {
-            of_user(user, &format!("device login {code} confirmed"))
-        }
-        SignInChange::DenyDevice { code, user } => {
-            of_user(user, &format!("device login {code} denied"))
-        }
-        SignInChange::RedeemDevice { key, .. } => (
-            format!("key:{}", key.id),
-            Some(format!("device login user:{}", key.user)),
-        ),
-        SignInChange::CreateLink { link, .. } => of_user(&link.user, "one-time link"),
-        SignInChange::RedeemLink { user, .. } => of_user(user, "password set by link"),
-    }
 }
 
 #[cfg(test)]

@@ -11,10 +11,10 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
 
 use super::agent_document::AgentDocument;
-use super::agent_profiles::AgentProfiles;
+use super::agent_profile::AgentProfiles;
 use super::mcp::McpConfig;
 use super::model::{ProviderToken, Settings};
-use super::profiles::Profiles;
+use super::profiles::list::Profiles;
 use super::secret::{SecretVisibility, in_clear, read_secret, read_secrets, wipe};
 
 /// The text is not a JSON object.

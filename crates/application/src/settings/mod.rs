@@ -17,6 +17,7 @@
 //! and leave gaps for other replicas (`update_queues.rs`).
 
 mod agent_document;
+mod agent_profile;
 mod agent_profiles;
 mod document;
 mod fields;
@@ -38,7 +39,8 @@ mod v1;
 mod view_cache;
 
 pub use agent_document::{AgentDocument, LLM_API_KEY};
-pub use agent_profiles::{AgentProfile, AgentProfileRefusal, AgentProfiles, MAX_AGENT_PROFILES};
+pub use agent_profile::{AgentProfile, AgentProfiles};
+pub use agent_profiles::{AgentProfileRefusal, MAX_AGENT_PROFILES};
 pub use git_providers::{GitProvidersInput, TokenInput, TokenRefusal};
 pub use issues::{Issue, IssueKind};
 pub use launch::{LaunchProfile, MissingSettings, token_name};

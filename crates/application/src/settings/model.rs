@@ -9,10 +9,10 @@ use secrecy::SecretString;
 use serde_json::{Map, Value};
 
 use super::agent_document::AgentDocument;
-use super::agent_profiles::AgentProfiles;
+use super::agent_profile::AgentProfiles;
 use super::fields;
 use super::mcp::McpConfig;
-use super::profiles::Profiles;
+use super::profiles::list::Profiles;
 
 #[derive(Debug, Clone)]
 pub struct ProviderToken {

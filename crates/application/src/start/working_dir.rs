@@ -3,7 +3,6 @@
 use domain::conversation::{Conversation, ConversationView};
 use domain::git::GitProvider;
 
-use super::prepare::directory_of_repository;
 use super::sandbox_choice::directory_of;
 
 /// Tag with a conversation's repository (`docs/reference/wire/conversations.md`).
@@ -26,6 +25,14 @@ pub(super) fn working_dir(
         None => workspace.clone(),
     };
     (workspace, working_dir)
+}
+
+/// The last part of the name.
+pub(super) fn directory_of_repository(name: &str) -> &str {
+    let last = name.rsplit('/').next().unwrap_or(name);
+    last.strip_suffix(".git")
+        .filter(|name| !name.is_empty())
+        .unwrap_or(last)
 }
 
 /// The working directory of an existing conversation. Its tags have the values of the start; the repository that is

@@ -14,9 +14,9 @@ use url::Host;
 
 use super::approvals::EgressApprovals;
 use super::rules::EgressRules;
-use super::secrets::PlaceholderRefusal;
-use super::tunnel::TLS_PORT;
 
+/// The port at which a tunnel must contain TLS.
+pub(super) const TLS_PORT: u16 = 443;
 /// An address that no machine has (RFC 5737), so that only the default route leads to it.
 const INTERNET: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const PORT: u16 = 9;
@@ -58,6 +58,28 @@ pub(super) struct Destination {
     pub(super) port: u16,
     /// Whether no rule names it, because sandboxes reach all public hosts.
     is_open: bool,
+}
+
+/// Why a request with a placeholder is refused. The texts are for the agent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum PlaceholderRefusal {
+    #[error("the secret of this placeholder may not go to {0}; its owner can add the host")]
+    OtherHost(String),
+    #[error("this placeholder is not one of this sandbox, or its secret is gone")]
+    Unknown,
+    #[error("a placeholder is replaced in headers only, and not in a URL")]
+    InUrl,
+    #[error("a placeholder is replaced in headers only, and not in a body")]
+    InBody,
+    /// A host answers `TRACE` with the headers that it got.
+    #[error("TRACE and CONNECT are not possible at hosts that get secrets")]
+    Method,
+    #[error("a placeholder is replaced over https only")]
+    PlainHttp,
+    #[error("a header has too many placeholders")]
+    TooMany,
+    #[error("the value of this secret is not valid in a header")]
+    NoHeader,
 }
 
 /// Why a sandbox does not reach a host. The texts are for the agent.

@@ -28,11 +28,11 @@ use tokio::time::timeout;
 use super::activity::{ActiveStream, ActivityClock};
 use super::approvals::EgressApprovals;
 use super::authority::AuthorityError;
-use super::destination::{AddressGuard, Destination, EgressError};
+use super::destination::{AddressGuard, Destination, EgressError, PlaceholderRefusal, TLS_PORT};
 use super::placeholders::{SearchedValue, find};
 use super::rules::EgressRules;
-use super::secrets::{PlaceholderRefusal, SandboxSecrets, SecretConnection, SecretSender};
-use super::tunnel::{self, ClientBegin, TLS_PORT, TunnelEnd};
+use super::secrets::{SandboxSecrets, SecretConnection, SecretSender};
+use super::tunnel::{self, ClientBegin, TunnelEnd};
 
 /// Connections of all sandboxes, and of one.
 const MAX_CONNECTIONS: usize = 2_048;

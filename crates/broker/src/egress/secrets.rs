@@ -37,13 +37,12 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use url::Host;
 
 use super::authority::{AuthorityError, SandboxAuthority};
-use super::destination::{Destination, EgressError};
+use super::destination::{Destination, EgressError, PlaceholderRefusal, TLS_PORT};
 use super::placeholders::{SearchedBody, SearchedValue, find};
 use super::proxy::{
     EgressProxy, HEAD_TIMEOUT, MAX_HEAD_BYTES, MAX_HEADERS, ProxyBody, RESPONSE_TIMEOUT,
     error_response, outgoing, returned,
 };
-use super::tunnel::TLS_PORT;
 
 const TLS_TIMEOUT: Duration = Duration::from_secs(15);
 /// Placeholders in one header: each costs a look-up.
@@ -331,26 +330,4 @@ impl<'a> SecretConnection<'a> {
     fn no_response(&self) -> EgressError {
         EgressError::NoResponse(self.destination.host.to_string())
     }
-}
-
-/// Why a request with a placeholder is refused. The texts are for the agent.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum PlaceholderRefusal {
-    #[error("the secret of this placeholder may not go to {0}; its owner can add the host")]
-    OtherHost(String),
-    #[error("this placeholder is not one of this sandbox, or its secret is gone")]
-    Unknown,
-    #[error("a placeholder is replaced in headers only, and not in a URL")]
-    InUrl,
-    #[error("a placeholder is replaced in headers only, and not in a body")]
-    InBody,
-    /// A host answers `TRACE` with the headers that it got.
-    #[error("TRACE and CONNECT are not possible at hosts that get secrets")]
-    Method,
-    #[error("a placeholder is replaced over https only")]
-    PlainHttp,
-    #[error("a header has too many placeholders")]
-    TooMany,
-    #[error("the value of this secret is not valid in a header")]
-    NoHeader,
 }

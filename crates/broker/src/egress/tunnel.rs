@@ -11,8 +11,6 @@ use url::Host;
 use super::client_hello::{ClientHello, MAX_HELLO_BYTES};
 use super::destination::Destination;
 
-/// The port at which a tunnel must contain TLS.
-pub(super) const TLS_PORT: u16 = 443;
 const HELLO_TIMEOUT: Duration = Duration::from_secs(15);
 /// A fatal alert `access_denied` (RFC 8446, section 6): the client then names the cause.
 const ACCESS_DENIED: [u8; 7] = [21, 3, 1, 0, 2, 2, 49];

@@ -97,7 +97,7 @@ pub struct DeviceLogin {
     pub is_denied: bool,
 }
 
-/// Device logins. [`AdministrationRepository`](crate::user::identity::AdministrationRepository) confirms, denies and ends them.
+/// Device logins. [`AdministrationRepository`](crate::user::administration::AdministrationRepository) confirms, denies and ends them.
 #[async_trait]
 pub trait DeviceLoginRepository: Send + Sync + 'static {
     /// Stores a device login. `Conflict` if the code is taken, `Full` above [`MAX_DEVICE_LOGINS`] that have not expired at

@@ -1,7 +1,9 @@
 //! Users: who they are, what they may do, and what is stored of them.
 
+pub mod administration;
 pub mod device_login;
 pub mod egress;
+pub mod email;
 pub mod identity;
 pub mod mail;
 pub mod organization;

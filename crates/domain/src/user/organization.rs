@@ -8,6 +8,7 @@ use crate::clock::Timestamp;
 use crate::error::{Entity, StoreError};
 use crate::id::{InvitationId, OrganizationId, UserId};
 use crate::user::identity::{CallerIdentity, KeyHash, PurgeCounts, Role};
+pub use crate::user::permission::ActiveMembership;
 use crate::user::permission::{MemberRole, Permission};
 use crate::user::sign_in::PasswordHash;
 
@@ -43,13 +44,6 @@ pub struct Membership {
     pub user: UserId,
     pub role: MemberRole,
     pub created_at: Timestamp,
-}
-
-/// The shared organization in which a request acts, and the caller's role there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ActiveMembership {
-    pub organization: OrganizationId,
-    pub role: MemberRole,
 }
 
 /// An invitation to join an organization. Its link holds a random token, of which the store has the hash.
@@ -197,7 +191,7 @@ pub struct MemberFilter {
     pub name: Option<String>,
 }
 
-/// Shared organizations that exist. [`crate::user::identity::AdministrationRepository`] changes them.
+/// Shared organizations that exist. [`crate::user::administration::AdministrationRepository`] changes them.
 #[async_trait]
 pub trait OrganizationRepository: Send + Sync + 'static {
     /// The organization, unless its deletion has begun.

@@ -1,5 +1,6 @@
 //! Roles in organizations and what they permit. The table is fixed; front ends show and hide parts of their pages by it.
 
+use crate::id::OrganizationId;
 use crate::wire_enum::wire_enum;
 
 wire_enum! {
@@ -108,6 +109,13 @@ impl Permission {
     pub fn personal() -> Vec<Self> {
         [&OF_MEMBERS[..], &OF_EDITORS].concat()
     }
+}
+
+/// The shared organization in which a request acts, and the caller's role there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ActiveMembership {
+    pub organization: OrganizationId,
+    pub role: MemberRole,
 }
 
 #[cfg(test)]

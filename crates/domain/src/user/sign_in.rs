@@ -10,8 +10,9 @@ use crate::clock::Timestamp;
 use crate::error::StoreError;
 use crate::id::{IdentityId, SessionId, UserId};
 use crate::user::device_login::UserCode;
-use crate::user::identity::{ApiKey, KeyHash, Role};
-use crate::user::organization::ActiveMembership;
+pub use crate::user::email::{MAX_EMAIL_BYTES, UserEmail};
+use crate::user::identity::{ApiKey, CallerIdentity, KeyHash, Role};
+use crate::user::permission::ActiveMembership;
 use crate::user::single_sign_on::LinkedIdentity;
 
 /// Length of a password, in characters.
@@ -107,41 +108,14 @@ pub struct OneTimeLink {
     pub expires_at: Timestamp,
 }
 
-/// Longest e-mail address, in bytes.
-pub const MAX_EMAIL_BYTES: usize = 254;
-
-/// The e-mail address of a user.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UserEmail {
-    /// In lower case.
-    pub address: String,
-    /// Whether an identity provider or an operator vouches for it. Users may enter any address themselves.
-    pub is_verified: bool,
-}
-
-impl UserEmail {
-    /// The address in lower case, without the white space around it; `None` if it has not the form `local@domain`, or is too
-    /// long.
-    pub fn parse_address(text: &str) -> Option<String> {
-        let text = text.trim();
-        let (local, domain) = text.rsplit_once('@')?;
-        let is_plain = |part: &str| {
-            !part.is_empty() && part.chars().all(|c| !c.is_control() && !c.is_whitespace())
-        };
-        let is_domain = domain
-            .chars()
-            .all(|c| c.is_alphanumeric() || matches!(c, '.' | '-'));
-        let is_local = is_plain(local)
-            && !local.contains(['@', '<', '>', '"', ',', ';', ':', '(', ')', '[', ']', '\\']);
-        (is_local && is_plain(domain) && is_domain && text.len() <= MAX_EMAIL_BYTES)
-            .then(|| text.to_lowercase())
-            .filter(|text| text.len() <= MAX_EMAIL_BYTES)
-    }
-
-    /// The part after the `@`.
-    pub fn domain(&self) -> &str {
-        let domain = self.address.rsplit_once('@').map(|(_, domain)| domain);
-        domain.unwrap_or_default()
+impl From<SessionWithRole> for CallerIdentity {
+    fn from(found: SessionWithRole) -> Self {
+        Self {
+            user: found.session.user,
+            role: found.role,
+            expires_at: Some(found.session.expires_at),
+            bound_to: None,
+        }
     }
 }
 
@@ -242,7 +216,7 @@ impl SignInChange {
     }
 }
 
-/// Sessions. [`crate::user::identity::AdministrationRepository`] begins and ends them.
+/// Sessions. [`crate::user::administration::AdministrationRepository`] begins and ends them.
 #[async_trait]
 pub trait SessionRepository: Send + Sync + 'static {
     /// The session with this hash, also if it has expired (the caller decides). Sessions of users whose deletion has
@@ -256,7 +230,7 @@ pub trait SessionRepository: Send + Sync + 'static {
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 }
 
-/// Passwords and the links that set them. [`crate::user::identity::AdministrationRepository`] changes them.
+/// Passwords and the links that set them. [`crate::user::administration::AdministrationRepository`] changes them.
 #[async_trait]
 pub trait PasswordRepository: Send + Sync + 'static {
     /// The password of a user. `None` without one, and for users whose deletion has begun.

@@ -13,7 +13,7 @@ use url::Url;
 use crate::clock::Timestamp;
 use crate::error::{BoxError, StoreError};
 use crate::id::{IdentityId, ProviderName, UserId};
-use crate::user::sign_in::UserEmail;
+use crate::user::email::UserEmail;
 
 /// Maximum number of identities that are linked to one user.
 pub const MAX_IDENTITIES_PER_USER: usize = 20;
@@ -36,7 +36,7 @@ pub struct LinkedIdentity {
     pub last_used_at: Timestamp,
 }
 
-/// Identities and the addresses of users. [`crate::user::identity::AdministrationRepository`] changes them.
+/// Identities and the addresses of users. [`crate::user::administration::AdministrationRepository`] changes them.
 #[async_trait]
 pub trait IdentityRepository: Send + Sync + 'static {
     /// The identity of this subject at this provider. Those of users whose deletion has begun are not found.

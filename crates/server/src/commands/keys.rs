@@ -9,7 +9,8 @@ use domain::audit::AuditActor;
 use domain::clock::Timestamp;
 use domain::id::ApiKeyId;
 use domain::sandbox::SingleUserRule;
-use domain::user::identity::{AdminChange, ApiKey, ApiKeyRepository, Role, UserRepository};
+use domain::user::administration::AdminChange;
+use domain::user::identity::{ApiKey, ApiKeyRepository, Role, UserRepository};
 use secrecy::ExposeSecret as _;
 
 use super::{administer, column_width, seconds};

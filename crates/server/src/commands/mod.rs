@@ -13,7 +13,8 @@ use std::sync::Arc;
 use application::administration::Origin;
 use application::error::AppError;
 use domain::clock::Timestamp;
-use domain::user::identity::{AdminChange, PurgeCounts};
+use domain::user::administration::AdminChange;
+use domain::user::identity::PurgeCounts;
 
 use crate::compose::{self, Store};
 use crate::config::Config;

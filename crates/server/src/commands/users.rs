@@ -9,7 +9,8 @@ use application::single_user::refuse_second_user;
 use application::users;
 use domain::error::{Classify as _, ErrorClass};
 use domain::id::UserId;
-use domain::user::identity::{AdminChange, PurgeCounts, Role, User, UserRepository};
+use domain::user::administration::AdminChange;
+use domain::user::identity::{PurgeCounts, Role, User, UserRepository};
 use domain::user::sign_in::{SignInChange, UserEmail};
 
 use super::{administer, column_width, keys, seconds};

@@ -12,10 +12,9 @@ use domain::audit::AuditActor;
 use domain::clock::Timestamp;
 use domain::error::StoreError;
 use domain::id::ApiKeyId;
-use domain::user::identity::{
-    AdminChange, AdministrationRepository as _, ApiKey, ApiKeyRepository, BOOTSTRAP_KEY_ID,
-    KeyHash, Role,
-};
+use domain::user::administration::AdminChange;
+use domain::user::administration::AdministrationRepository as _;
+use domain::user::identity::{ApiKey, ApiKeyRepository, BOOTSTRAP_KEY_ID, KeyHash, Role};
 use keyring::{ApiKeyText, private_file};
 use secrecy::{ExposeSecret as _, SecretString};
 

@@ -5,7 +5,8 @@ use domain::audit::AuditEntry;
 use domain::clock::Timestamp;
 use domain::error::{Entity, StoreError};
 use domain::id::{ApiKeyId, UserId};
-use domain::user::identity::{AdminChange, AdministrationRepository, ApiKey, PurgeCounts};
+use domain::user::administration::{AdminChange, AdministrationRepository};
+use domain::user::identity::{ApiKey, PurgeCounts};
 
 use crate::MemoryStore;
 use crate::state::MemoryState;

@@ -5,9 +5,8 @@ use diesel::prelude::*;
 use domain::audit::AuditEntry;
 use domain::clock::Timestamp;
 use domain::error::{Entity, StoreError};
-use domain::user::identity::{
-    AdminChange, AdministrationRepository, CallerCredential, CallerIdentity, PurgeCounts,
-};
+use domain::user::administration::{AdminChange, AdministrationRepository};
+use domain::user::identity::{CallerCredential, CallerIdentity, PurgeCounts};
 use domain::user::sign_in::SignInChange;
 
 use crate::database::connection::AnyConnection;

@@ -10,8 +10,8 @@ use domain::user::permission::MemberRole;
 use super::texts::member_not_found;
 use super::{OrganizationService, shared};
 use crate::AppError;
-use crate::identity::administration::Origin;
 use crate::identity::authenticate::AuthenticatedUser;
+use crate::identity::changes::Origin;
 
 /// A member, as lists show them.
 #[derive(Debug, Clone, PartialEq, Eq)]

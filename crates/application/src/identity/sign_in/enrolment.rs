@@ -2,13 +2,13 @@
 
 use domain::audit::AuditActor;
 use domain::id::UserId;
-use domain::user::identity::AdminChange;
+use domain::user::administration::AdminChange;
 use domain::user::organization::OrganizationChange;
 use secrecy::SecretString;
 
 use super::{LoginClient, NewSession, SignInService, check_new_password};
 use crate::AppError;
-use crate::identity::administration::{Origin, administer};
+use crate::identity::changes::{Origin, administer};
 use crate::identity::organizations::find_valid_invitation;
 use crate::identity::single_user::refuse_second_user;
 

@@ -13,7 +13,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{NewLink, SignInService};
 use crate::AppError;
-use crate::identity::administration::Origin;
+use crate::identity::changes::Origin;
 use crate::identity::mail::MailService;
 
 /// Accounts of one address that get a link at the same time.

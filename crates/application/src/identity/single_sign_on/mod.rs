@@ -8,11 +8,10 @@
 //! after the creation of a user and before the session leaves a user whom the next login finds.
 
 mod pending_login;
-mod rules;
+pub(crate) mod rules;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use domain::audit::AuditActor;
@@ -31,10 +30,11 @@ use url::Url;
 use self::pending_login::UsedStates;
 pub use self::pending_login::{PENDING_LOGIN_TTL, PendingLogin};
 pub use self::rules::{NewUserRule, ProviderRules};
-use super::administration::Origin;
 use super::authenticate::AuthenticatedUser;
+use super::changes::Origin;
 use super::sign_in::{LoginClient, NewSession, SignInService};
 use super::single_user::SingleUserCheck;
+pub use crate::policy::SingleSignOnPolicy;
 use crate::{AppError, Policy, Ports};
 
 const RESTART: &str = "This login is not valid any more, or began in another browser. Try again.";
@@ -42,14 +42,6 @@ const REFUSED: &str = "The provider did not sign you in.";
 const LINKED_ELSEWHERE: &str = "This login belongs to another account of this service.";
 const AMBIGUOUS: &str =
     "Several accounts have your e-mail address. Sign in with a password, then link this login.";
-
-/// What the operator configures of single sign-on, beside the providers themselves.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct SingleSignOnPolicy {
-    /// The URL that browsers use for this service; providers return them there.
-    pub public_url: Option<Url>,
-    pub rules: BTreeMap<ProviderName, ProviderRules>,
-}
 
 /// A login that begins: where the browser goes, and what it keeps.
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! Logins and links over the store in memory and a provider without a network.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use domain::clock::Clock;

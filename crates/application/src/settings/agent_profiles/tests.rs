@@ -1,5 +1,6 @@
 use domain::agent::McpServer;
 use secrecy::SecretString;
+use serde_json::json;
 use uuid::Uuid;
 
 use super::super::document::decode;

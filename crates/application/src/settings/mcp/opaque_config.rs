@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::super::secret::MASK;
-use super::server_url;
+use super::server_url::{self, is_secret_name};
 
 /// Everything below these keys is secret.
 fn is_secret_group(key: &str) -> bool {
@@ -11,25 +11,6 @@ fn is_secret_group(key: &str) -> bool {
         key,
         "env" | "headers" | "auth" | "authentication" | "credentials"
     )
-}
-
-/// Keys that name a secret anywhere.
-pub(super) fn is_secret_name(key: &str) -> bool {
-    let key = key.to_ascii_lowercase();
-    [
-        "key",
-        "token",
-        "secret",
-        "password",
-        "authorization",
-        "credential",
-    ]
-    .iter()
-    .any(|word| key.contains(word))
-        && !matches!(
-            key.as_str(),
-            "header_name" | "token_url" | "token_endpoint" | "token_type"
-        )
 }
 
 /// Members of a secret group that are not secret.

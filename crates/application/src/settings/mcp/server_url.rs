@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 use super::super::secret::MASK;
-use super::opaque_config::is_secret_name;
 
 /// Whether the URL contains a user name or a password. Judged from the text, so that no parser's interpretation is
 /// missed.
@@ -81,6 +80,25 @@ pub(super) fn unmasked(url: &str, before: Option<&str>) -> String {
             Some(pair.into())
         }
     })
+}
+
+/// Keys that name a secret anywhere.
+pub(super) fn is_secret_name(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    [
+        "key",
+        "token",
+        "secret",
+        "password",
+        "authorization",
+        "credential",
+    ]
+    .iter()
+    .any(|word| key.contains(word))
+        && !matches!(
+            key.as_str(),
+            "header_name" | "token_url" | "token_endpoint" | "token_type"
+        )
 }
 
 #[cfg(test)]

@@ -4,46 +4,22 @@
 //! endpoint and key from the connection, so a changed key applies to all profiles at once.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use domain::clock::Timestamp;
 use domain::id::{OwnerId, ProviderConnectionId};
 use secrecy::{ExposeSecret, SecretString};
-use serde_json::{Value, json};
 use url::Url;
 
 use super::super::agent_document::{AgentDocument, LLM_API_KEY};
 use super::super::fields::put;
 use super::super::launch::MissingSettings;
 use super::super::model::Settings;
-use super::super::secret::{SecretInput, read_secret};
+use super::super::secret::SecretInput;
 use super::super::service::SettingsService;
-use super::{Profile, Profiles};
+use super::connection::ProviderConnection;
 use crate::error::AppError;
 
 pub const MAX_PROVIDER_CONNECTIONS: usize = 50;
-
-/// An endpoint of a model provider and its key.
-#[derive(Clone)]
-pub struct ProviderConnection {
-    pub id: ProviderConnectionId,
-    pub display_name: String,
-    /// The provider's name, for people.
-    pub provider: String,
-    /// `None`: the endpoint of the profile, or the vendor's own.
-    pub base_url: Option<String>,
-    pub api_key: Option<SecretString>,
-    pub created_at: Timestamp,
-    pub updated_at: Timestamp,
-}
-
-impl fmt::Debug for ProviderConnection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProviderConnection")
-            .field("id", &self.id)
-            .finish_non_exhaustive()
-    }
-}
 
 /// A change of a connection; `None` keeps a field.
 #[derive(Debug, Clone, Default)]
@@ -165,37 +141,6 @@ impl ProviderConnection {
         self.updated_at = at;
         Ok(())
     }
-
-    pub(super) fn read(entry: &Value) -> Option<Self> {
-        let text = |key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
-        let time = |key: &str| {
-            entry
-                .get(key)
-                .and_then(Value::as_i64)
-                .map(Timestamp::from_micros)
-        };
-        Some(Self {
-            id: text("id")?.parse().ok()?,
-            display_name: text("display_name")?,
-            provider: text("provider")?,
-            base_url: text("base_url"),
-            api_key: entry.get("api_key").and_then(read_secret),
-            created_at: time("created_at")?,
-            updated_at: time("updated_at")?,
-        })
-    }
-
-    pub(super) fn to_json(&self) -> Value {
-        json!({
-            "id": self.id,
-            "display_name": self.display_name,
-            "provider": self.provider,
-            "base_url": self.base_url,
-            "api_key": self.api_key.as_ref().map(ExposeSecret::expose_secret),
-            "created_at": self.created_at.micros(),
-            "updated_at": self.updated_at.micros(),
-        })
-    }
 }
 
 fn checked_url(text: &str) -> Result<Option<String>, AppError> {
@@ -215,32 +160,6 @@ fn checked_url(text: &str) -> Result<Option<String>, AppError> {
     Err(AppError::invalid(
         "base_url must be an http or https URL without user name and password",
     ))
-}
-
-impl Profiles {
-    /// The connections, in the order of creation.
-    pub fn connections(&self) -> &[ProviderConnection] {
-        &self.connections
-    }
-
-    /// Whether a profile has a key, its own or that of its connection.
-    pub fn has_key(&self, profile: &Profile) -> bool {
-        match profile.connection() {
-            Some(id) => self.connection(id).is_some_and(|it| it.api_key.is_some()),
-            None => profile.has_key(),
-        }
-    }
-
-    /// Whether the connection of a profile is gone.
-    pub fn is_broken(&self, profile: &Profile) -> bool {
-        profile
-            .connection()
-            .is_some_and(|id| self.connection(id).is_none())
-    }
-
-    pub fn connection(&self, id: ProviderConnectionId) -> Option<&ProviderConnection> {
-        self.connections.iter().find(|it| it.id == id)
-    }
 }
 
 impl Settings {
@@ -284,6 +203,8 @@ mod tests {
     use uuid::Uuid;
 
     use super::super::{ProfileRefusal, SaveProfile};
+    use serde_json::{Value, json};
+
     use super::*;
     use crate::settings::UpdateError;
 

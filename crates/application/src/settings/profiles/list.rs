@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::agent_document::{AgentDocument, LLM_API_KEY};
 use super::super::secret::{in_clear, read_secrets};
-use super::connections::ProviderConnection;
+use super::connection::ProviderConnection;
 
 /// A named configuration of the model.
 #[derive(Debug, Clone)]
@@ -153,5 +153,31 @@ impl Profile {
             stored["provider_connection"] = json!(id);
         }
         stored
+    }
+}
+
+impl Profiles {
+    /// The connections, in the order of creation.
+    pub fn connections(&self) -> &[ProviderConnection] {
+        &self.connections
+    }
+
+    /// Whether a profile has a key, its own or that of its connection.
+    pub fn has_key(&self, profile: &Profile) -> bool {
+        match profile.connection() {
+            Some(id) => self.connection(id).is_some_and(|it| it.api_key.is_some()),
+            None => profile.has_key(),
+        }
+    }
+
+    /// Whether the connection of a profile is gone.
+    pub fn is_broken(&self, profile: &Profile) -> bool {
+        profile
+            .connection()
+            .is_some_and(|id| self.connection(id).is_none())
+    }
+
+    pub fn connection(&self, id: ProviderConnectionId) -> Option<&ProviderConnection> {
+        self.connections.iter().find(|it| it.id == id)
     }
 }

@@ -5,8 +5,9 @@
 //! Activation copies it into the agent document; starts only use the agent document. `active` is cleared as soon as
 //! the agent document differs from the profile.
 
+mod connection;
 mod connections;
-mod list;
+pub(super) mod list;
 mod llm_profiles;
 mod save;
 #[cfg(test)]
@@ -19,7 +20,8 @@ use super::model::Settings;
 use super::service::{SettingsService, UpdateError};
 use crate::error::AppError;
 
-pub use connections::{MAX_PROVIDER_CONNECTIONS, ProviderConnection, ProviderConnectionChange};
+pub use connection::ProviderConnection;
+pub use connections::{MAX_PROVIDER_CONNECTIONS, ProviderConnectionChange};
 pub use list::{Profile, Profiles};
 pub use save::SaveProfile;
 

@@ -22,7 +22,7 @@ use domain::user::scope::Scope;
 use futures::future::OptionFuture;
 use serde_json::Value;
 
-pub(super) use plan::{PreparationPlan, directory_of_repository};
+pub(super) use plan::PreparationPlan;
 
 use self::output::{CheckoutState, GitAvailability, Redactor, WorkspaceFacts};
 use self::plan::PlannedRepository;

@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 use crate::AppError;
 use crate::git::rights::{OwnBranch, working_branch};
 use crate::settings::{LaunchProfile, ProviderToken, Settings};
-use crate::start::working_dir::REPOSITORY_TAG;
+use crate::start::working_dir::{REPOSITORY_TAG, directory_of_repository};
 
 /// Retries while a git provider is unavailable: half a minute in all, plus the requests themselves.
 const SOURCE_BACKOFF_SECONDS: [u64; 4] = [2, 4, 8, 16];
@@ -162,14 +162,6 @@ fn source_error(name: &str, provider: GitProvider, error: &GitError) -> AppError
             "Repository {name} cannot be cloned: {error}. Check the host and the token of {provider} in the settings."
         ),
     )
-}
-
-/// The last part of the name.
-pub(in crate::start) fn directory_of_repository(name: &str) -> &str {
-    let last = name.rsplit('/').next().unwrap_or(name);
-    last.strip_suffix(".git")
-        .filter(|name| !name.is_empty())
-        .unwrap_or(last)
 }
 
 /// Secrets that scripts of a repository could print and notes must not show.

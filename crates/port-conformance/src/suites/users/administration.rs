@@ -3,7 +3,8 @@
 use domain::audit::{AuditEntry, AuditFilter};
 use domain::encryption::cipher::Sealed;
 use domain::error::{Entity, StoreError};
-use domain::user::identity::{AdminChange, ApiKey, ApiKeyWithRole, PurgeCounts, Role};
+use domain::user::administration::AdminChange;
+use domain::user::identity::{ApiKey, ApiKeyWithRole, PurgeCounts, Role};
 
 use super::audit_log::entry;
 use super::repository::key;

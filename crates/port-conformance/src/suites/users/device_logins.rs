@@ -1,8 +1,9 @@
 //! Conformance tests of `DeviceLoginRepository`, and of the changes that confirm, deny and end device logins.
 
 use domain::error::StoreError;
+use domain::user::administration::AdminChange;
 use domain::user::device_login::{DeviceLogin, MAX_DEVICE_LOGINS, UserCode};
-use domain::user::identity::{AdminChange, KeyHash};
+use domain::user::identity::KeyHash;
 use domain::user::sign_in::SignInChange;
 
 use super::organizations::administer;

@@ -2,7 +2,8 @@
 
 use domain::error::{Entity, StoreError};
 use domain::id::{IdentityId, ProviderName};
-use domain::user::identity::{AdminChange, Role};
+use domain::user::administration::AdminChange;
+use domain::user::identity::Role;
 use domain::user::sign_in::{Session, SignInChange, UserEmail};
 use domain::user::single_sign_on::{LinkedIdentity, MAX_IDENTITIES_PER_USER};
 

@@ -4,7 +4,8 @@
 use domain::audit::{AuditActor, AuditEntry};
 use domain::error::StoreError;
 use domain::id::{InvitationId, OrganizationId, OwnerId};
-use domain::user::identity::{AdminChange, ApiKey, KeyHash, Role};
+use domain::user::administration::AdminChange;
+use domain::user::identity::{ApiKey, KeyHash, Role};
 use domain::user::organization::{
     Invitation, MAX_INVITATIONS_PER_ORGANIZATION, MemberFilter, Organization, OrganizationChange,
 };

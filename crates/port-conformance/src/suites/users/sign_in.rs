@@ -5,7 +5,8 @@ use std::time::Duration;
 use domain::audit::{AuditActor, AuditEntry, AuditFilter};
 use domain::error::{Entity, StoreError};
 use domain::id::SessionId;
-use domain::user::identity::{AdminChange, KeyHash, Role};
+use domain::user::administration::AdminChange;
+use domain::user::identity::{KeyHash, Role};
 use domain::user::sign_in::{
     MAX_LINKS_PER_USER, MAX_SESSIONS_PER_USER, OneTimeLink, PasswordHash, Session, SignInChange,
 };

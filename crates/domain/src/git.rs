@@ -324,6 +324,8 @@ pub trait CloneSourceResolver: Send + Sync + 'static {
         provider: GitProvider,
         repository: &str,
     ) -> Result<CloneSource, GitError>;
+    /// The same address without credentials. Resolves no name.
+    fn address(&self, access: &GitAccess, repository: &str) -> Result<Url, GitError>;
     /// The base of all repositories of the access's host, and the credentials for git. Resolves no name.
     fn host(&self, access: &GitAccess) -> Result<CloneSource, GitError>;
     /// Resolves the host of a URL that another component will call. Fails unless all its addresses are allowed.

@@ -205,6 +205,10 @@ impl CloneSourceResolver for HttpGitHosting {
         })
     }
 
+    fn address(&self, access: &GitAccess, repository: &str) -> Result<Url, GitError> {
+        clone_source::address(access, repository)
+    }
+
     fn host(&self, access: &GitAccess) -> Result<CloneSource, GitError> {
         clone_source::host(access)
     }

@@ -1,10 +1,10 @@
 //! What agents may do with git, beside what their owner's token permits.
 
 use domain::conversation::Conversation;
-use domain::git::CloneSourceResolver;
+use domain::git::{CloneSourceResolver, GitProvider};
 use domain::git_rights::{PushRights, RepositoryRights};
 use domain::id::ConversationId;
-use secrecy::{ExposeSecret as _, SecretString};
+use domain::start_task::StartTask;
 use url::{Position, Url};
 
 use crate::settings::Settings;
@@ -101,14 +101,59 @@ impl GitPolicy {
 }
 
 /// Where a conversation began to work: the repository with its host, and the branch.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct OwnBranch(String, String);
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct OwnBranch(String, String);
 
 impl OwnBranch {
-    pub(crate) fn new(address: &Url, branch: &str) -> Self {
+    fn new(address: &Url, branch: &str) -> Self {
         let place = place_of(address);
         let repository = place.strip_suffix(".git").unwrap_or(&place);
         Self(repository.to_owned(), branch.to_owned())
+    }
+
+    /// `None` without a repository, and without a token of its host.
+    pub(super) fn of_conversation(
+        sources: &dyn CloneSourceResolver,
+        settings: &Settings,
+        conversation: &Conversation,
+    ) -> Option<Self> {
+        let repository = (
+            conversation.git_provider?,
+            conversation.selected_repository.as_ref()?,
+        );
+        let branch = conversation.selected_branch.as_deref();
+        Self::of(sources, settings, repository, (branch, conversation.id))
+    }
+
+    /// The same for a conversation that is not stored yet.
+    pub(super) fn of_start(
+        sources: &dyn CloneSourceResolver,
+        settings: &Settings,
+        task: &StartTask,
+    ) -> Option<Self> {
+        let request = &task.request;
+        let provider = request.git_provider;
+        let provider = provider.unwrap_or_else(|| default_provider(settings));
+        let repository = (provider, request.selected_repository.as_ref()?);
+        let branch = request.selected_branch.as_deref();
+        Self::of(
+            sources,
+            settings,
+            repository,
+            (branch, task.conversation_id),
+        )
+    }
+
+    fn of(
+        sources: &dyn CloneSourceResolver,
+        settings: &Settings,
+        (provider, repository): (GitProvider, &String),
+        (branch, id): (Option<&str>, ConversationId),
+    ) -> Option<Self> {
+        let token = settings.provider_tokens.get(&provider)?;
+        let address = sources.address(&token.access(provider), repository).ok()?;
+        let working = working_branch(id);
+        Some(Self::new(&address, branch.unwrap_or(&working)))
     }
 
     fn repository(&self) -> &str {
@@ -118,16 +163,6 @@ impl OwnBranch {
     fn branch(&self) -> &str {
         &self.1
     }
-
-    /// The content of a token.
-    pub(super) fn write(all: &[Self]) -> SecretString {
-        serde_json::json!(all).to_string().into()
-    }
-
-    /// The branches in a token; none in one of another form, from before they were written.
-    pub(super) fn read(content: &SecretString) -> Vec<Self> {
-        serde_json::from_str(content.expose_secret()).unwrap_or_default()
-    }
 }
 
 /// A host in the path of a call: its name, its port if it is not the usual one, and the path of its base.
@@ -136,43 +171,21 @@ pub(super) fn place_of(base: &Url) -> String {
     name.trim_end_matches('/').to_owned()
 }
 
+/// The provider of a repository whose start names none: the only one with a stored token, else GitHub.
+pub(crate) fn default_provider(settings: &Settings) -> GitProvider {
+    let mut stored = settings.provider_tokens.keys();
+    match (stored.next(), stored.next()) {
+        (Some(only), None) => *only,
+        _ => GitProvider::Github,
+    }
+}
+
 /// The branch that a conversation works on if none is requested: `openhands-workspace-…`, as clients of the reference
 /// know it.
 pub(crate) fn working_branch(conversation: ConversationId) -> String {
     let id = conversation.to_string();
     let end = id.len().saturating_sub(16);
     format!("openhands-workspace-{}", &id[end..])
-}
-
-/// Where the conversations of a sandbox work, and the one that is being started. Those whose host has no token any more are
-/// left out.
-pub(super) async fn own_branches(
-    sources: &dyn CloneSourceResolver,
-    settings: &Settings,
-    stored: &[Conversation],
-    started: Option<OwnBranch>,
-) -> Vec<OwnBranch> {
-    let mut all: Vec<OwnBranch> = started.into_iter().collect();
-    for conversation in stored {
-        let (Some(name), Some(provider)) =
-            (&conversation.selected_repository, conversation.git_provider)
-        else {
-            continue;
-        };
-        let Some(token) = settings.provider_tokens.get(&provider) else {
-            continue;
-        };
-        let Ok(source) = sources.clone_source(&token.access(provider), name).await else {
-            continue;
-        };
-        let branch = conversation.selected_branch.clone();
-        let branch = branch.unwrap_or_else(|| working_branch(conversation.id));
-        let own = OwnBranch::new(&source.url, &branch);
-        if !all.contains(&own) {
-            all.push(own);
-        }
-    }
-    all
 }
 
 #[cfg(test)]
@@ -190,7 +203,6 @@ mod tests {
             OwnBranch::new(&address, "main"),
             OwnBranch::new(&address, "fix"),
         ];
-        let own = OwnBranch::read(&OwnBranch::write(&own));
         let (mine, other) = ("git.acme.test/acme/my%20Tools", "git.acme.test/acme/other");
         let working = || GitPush::Branches(vec![BranchRule::Working]);
         let named = || GitPush::Branches(vec![BranchRule::Named("agent/*".into())]);
@@ -233,13 +245,6 @@ mod tests {
                 let found = policy.rights_in(repository, &own);
                 assert_eq!(found, expected, "{policy:?} {repository}");
             }
-        }
-    }
-
-    #[test]
-    fn a_token_of_another_form_has_no_branches() {
-        for content in ["git", "", "{}", "[1]", "[[\"a\"]]"] {
-            assert_eq!(OwnBranch::read(&content.into()), [], "{content}");
         }
     }
 }

@@ -14,11 +14,15 @@ use domain::conversation::ConversationReportRepository;
 use domain::git::{CloneSource, CloneSourceResolver, GitProvider};
 use domain::git_rights::RepositoryRights;
 use domain::id::SandboxId;
+use domain::page::{PageLimit, PageRequest};
+use domain::sandbox::Sandbox;
+use domain::start_task::{StartTaskFilter, StartTaskOrder, StartTaskRepository};
+use domain::user::scope::Scope;
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use super::accesses;
-use super::rights::{GitPolicy, OwnBranch, own_branches, place_of};
+use super::rights::{GitPolicy, OwnBranch, place_of};
 use crate::sandboxes::{SandboxTokenRefusal, SandboxTokens, TokenKind, service_url};
 use crate::settings::{Settings, SettingsService};
 use crate::{AppError, Policy, Ports};
@@ -28,8 +32,8 @@ const GIT: TokenKind = TokenKind {
     purpose: "git",
 };
 
-/// Conversations of a sandbox whose branches its token has: the newest ones.
-const MAX_CONVERSATIONS: usize = 32;
+/// Conversations of a sandbox whose repositories its git may write to: the newest ones.
+const MAX_CONVERSATIONS: usize = 100;
 
 /// The header of a sandbox's token. git takes it from its configuration.
 pub const GIT_TOKEN_HEADER: &str = "X-Access-Token";
@@ -43,6 +47,7 @@ struct SandboxGitParts {
     sources: Arc<dyn CloneSourceResolver>,
     settings: SettingsService,
     conversations: Arc<dyn ConversationReportRepository>,
+    starts: Arc<dyn StartTaskRepository>,
     policy: GitPolicy,
     base: Url,
 }
@@ -96,24 +101,26 @@ impl SandboxGit {
             sources: Arc::clone(&ports.clone_sources),
             settings,
             conversations: Arc::clone(&ports.conversation_reports),
+            starts: Arc::clone(&ports.start_tasks),
             policy: policy.git.clone(),
             base: service_url(&policy.webhook_url, "git"),
         }))
     }
 
     /// What a call with this token may do at a place, which is the path of the call after `/git/`. Costs at most two
-    /// queries.
+    /// queries, and two more where a limit depends on the conversations of the sandbox.
     pub async fn open<'a>(
         &self,
         token: &str,
         place: &'a str,
     ) -> Result<Result<GitGrant<'a>, GitRefusal>, AppError> {
-        let (sandbox, content) = match self.0.tokens.open(GIT, token).await? {
-            Ok(opened) => opened,
+        let sandbox = match self.0.tokens.open(GIT, token).await? {
+            Ok((sandbox, _)) => sandbox,
             Err(refusal) => return Ok(Err(GitRefusal::Token(refusal))),
         };
         let settings = self.0.settings.load(&sandbox.owner).await?;
-        let own = accesses(&settings.unwrap_or_default());
+        let settings = settings.unwrap_or_default();
+        let own = accesses(&settings);
         let hosts = own.iter().filter_map(|access| {
             let host = self.0.sources.host(access).ok()?;
             let name = place_of(&host.url);
@@ -122,25 +129,61 @@ impl SandboxGit {
         });
         // One machine may have a host at its root and another one below a path.
         let nearest = hosts.max_by_key(|(_, name, _)| name.len());
-        let granted = nearest.map(|(host, name, path)| GitGrant {
+        let Some((host, name, path)) = nearest else {
+            return Ok(Err(GitRefusal::UnknownHost));
+        };
+        Ok(Ok(GitGrant {
             sandbox: sandbox.id.clone(),
             host,
             address: format!("{}/{name}", self.0.base),
             path,
             place: name,
-            own: OwnBranch::read(&content),
+            own: self.own_branches(&sandbox, &settings).await?,
             policy: self.0.policy.clone(),
-        });
-        Ok(granted.ok_or(GitRefusal::UnknownHost))
+        }))
     }
 
-    /// The configuration of git in a sandbox; `None` if its owner has no token of a git host. `started` is where the
-    /// conversation works that is being started.
-    pub(crate) async fn configuration(
+    /// Where the conversations of a sandbox began to work, and those that are being started; none if no limit depends on that.
+    async fn own_branches(
+        &self,
+        sandbox: &Sandbox,
+        settings: &Settings,
+    ) -> Result<Vec<OwnBranch>, AppError> {
+        if !self.0.policy.needs_branches() {
+            return Ok(Vec::new());
+        }
+        let (scope, filter) = (
+            Scope::Owner(sandbox.owner.clone()),
+            StartTaskFilter::default(),
+        );
+        let order = StartTaskOrder::CreatedAtDesc;
+        let newest = PageRequest {
+            after: None,
+            limit: PageLimit::MAX,
+        };
+        let conversations = self
+            .0
+            .conversations
+            .list_in_sandbox(&sandbox.id, MAX_CONVERSATIONS);
+        let starts = self.0.starts.search(&scope, &filter, order, &newest);
+        let (conversations, starts) = futures::try_join!(conversations, starts)?;
+        let sources = &*self.0.sources;
+        let of_conversations = conversations
+            .iter()
+            .filter_map(|it| OwnBranch::of_conversation(sources, settings, it));
+        let unfinished = starts
+            .items
+            .iter()
+            .filter(|task| task.sandbox_id == sandbox.id && !task.status.is_terminal());
+        let of_starts = unfinished.filter_map(|it| OwnBranch::of_start(sources, settings, it));
+        Ok(of_conversations.chain(of_starts).collect())
+    }
+
+    /// The configuration of git in a sandbox; `None` if its owner has no token of a git host.
+    pub(crate) fn configuration(
         &self,
         sandbox: &SandboxId,
         settings: &Settings,
-        started: Option<OwnBranch>,
     ) -> Result<Option<SecretString>, AppError> {
         let mut hosts = String::new();
         for access in accesses(settings) {
@@ -156,17 +199,7 @@ impl SandboxGit {
         if hosts.is_empty() {
             return Ok(None);
         }
-        let own = if self.0.policy.needs_branches() {
-            let stored = self
-                .0
-                .conversations
-                .list_in_sandbox(sandbox, MAX_CONVERSATIONS);
-            let sources = &*self.0.sources;
-            own_branches(sources, settings, &stored.await?, started).await
-        } else {
-            Vec::new()
-        };
-        let token = self.0.tokens.seal(GIT, sandbox, &OwnBranch::write(&own))?;
+        let token = self.0.tokens.seal(GIT, sandbox, &"git".into())?;
         let base = quoted(&format!("{}/", self.0.base));
         let header = quoted(&format!("{GIT_TOKEN_HEADER}: {}", token.expose_secret()));
         // The empty value drops those of other files, among them this one.

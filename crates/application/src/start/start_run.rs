@@ -182,8 +182,7 @@ impl StartRun {
         let sources = &*self.runner.clone_sources;
         let mut plan = PreparationPlan::of(sources, &self.task, &profile, &settings).await?;
         let git = &self.runner.sandbox_git;
-        let configuration = git.configuration(&self.task.sandbox_id, &settings, plan.own_branch());
-        plan.git_configuration = configuration.await?;
+        plan.git_configuration = git.configuration(&self.task.sandbox_id, &settings)?;
         self.enter(StartStatus::WaitingForSandbox).await?;
         let (sandbox, endpoints) = self.ensure_sandbox().await?;
         let at = endpoint(&*self.runner.cipher, &sandbox, &endpoints.agent_url)?;

@@ -192,6 +192,12 @@ impl CloneSourceResolver for FakeGitHosting {
         source(provider, &base, repository)
     }
 
+    fn address(&self, access: &GitAccess, repository: &str) -> Result<Url, GitError> {
+        let base = access.host.as_ref().map(ToString::to_string);
+        let base = base.unwrap_or_else(|| format!("https://{}.example.com", access.provider));
+        Ok(source(access.provider, &base, repository)?.url)
+    }
+
     fn host(&self, access: &GitAccess) -> Result<CloneSource, GitError> {
         let provider = access.provider;
         let public = format!("https://{provider}.example.com");

@@ -10,7 +10,7 @@ use domain::start_task::StartTask;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::AppError;
-use crate::git::rights::{OwnBranch, working_branch};
+use crate::git::rights::{default_provider, working_branch};
 use crate::settings::{LaunchProfile, ProviderToken, Settings};
 use crate::start::working_dir::{REPOSITORY_TAG, directory_of_repository};
 
@@ -98,14 +98,6 @@ impl PreparationPlan {
         Some(self.repository.as_ref()?.provider)
     }
 
-    /// Where the conversation works, if it begins with a repository.
-    pub(in crate::start) fn own_branch(&self) -> Option<OwnBranch> {
-        let repository = self.repository.as_ref()?;
-        let branch = repository.branch.as_ref();
-        let branch = branch.unwrap_or(&repository.working_branch);
-        Some(OwnBranch::new(&repository.source.url, branch))
-    }
-
     /// Tags of a conversation with a repository (`docs/reference/wire/conversations.md`).
     pub(in crate::start) fn tags(&self) -> BTreeMap<String, String> {
         let Some(repository) = &self.repository else {
@@ -119,15 +111,6 @@ impl PreparationPlan {
             tags.insert("selected_branch".to_owned(), branch.clone());
         }
         tags
-    }
-}
-
-/// The default provider: the only one with a stored token, else GitHub.
-fn default_provider(settings: &Settings) -> GitProvider {
-    let mut stored = settings.provider_tokens.keys();
-    match (stored.next(), stored.next()) {
-        (Some(only), None) => *only,
-        _ => GitProvider::Github,
     }
 }
 

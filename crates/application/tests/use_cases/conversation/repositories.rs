@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use application::Policy;
+use application::git::{BranchRule, GitPolicy, GitPush, GitRepositories};
 use application::settings::{GitProvidersInput, TokenInput};
 use application::start::StartInput;
 use domain::agent::workspace::ProjectSkill;
 use domain::git::GitProvider;
+use domain::git_rights::{PushRights, RepositoryRights};
 use domain::sandbox::SandboxStatus;
 use domain::start_task::{StartStatus, StartTask};
 use serde_json::json;
@@ -21,7 +24,11 @@ const SETUP_COMMAND: &str = "source ./.openhands/setup.sh";
 const HOOK_MARK: &str = "Installed by agent-workspace";
 
 async fn fixture() -> (Fixture, Arc<FakeWorkspace>) {
-    let fixture = Fixture::new().await;
+    fixture_with(|_| {}).await
+}
+
+async fn fixture_with(policy: fn(&mut Policy)) -> (Fixture, Arc<FakeWorkspace>) {
+    let fixture = Fixture::with_policy(policy).await;
     let workspace = Arc::clone(&fixture.workspace);
     workspace.set_command_result(INSPECT_COMMAND, Some(0), EMPTY_WORKSPACE);
     (fixture, workspace)
@@ -124,6 +131,50 @@ async fn a_repository_is_cloned_with_a_token_that_no_command_shows() {
     {
         assert!(!text.contains("hunter2"), "{text}");
     }
+}
+
+/// What git may do in a repository with the token that a sandbox has.
+async fn rights(fixture: &Fixture, repository: &str) -> RepositoryRights {
+    let files = fixture.workspace.files();
+    let hosts = files.get("/home/a/.agent-workspace/git").expect("a token");
+    let (_, rest) = hosts.split_once("X-Access-Token: ").expect("a header");
+    let (token, _) = rest.split_once('"').expect("its end");
+    let place = format!("gitlab.example.com/{repository}.git/info/refs");
+    let grant = fixture.app.sandbox_git.open(token, &place).await;
+    grant
+        .expect("an answer")
+        .expect("a grant")
+        .rights_in(repository)
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_limits_git_writes_to_the_branch_of_a_start_and_then_of_its_conversation() {
+    let (fixture, workspace) = fixture_with(|policy| {
+        policy.git = GitPolicy {
+            repositories: GitRepositories::OfConversations,
+            push: GitPush::Branches(vec![BranchRule::Working]),
+        };
+    })
+    .await;
+    token(&fixture, GitProvider::Gitlab, "glpat-1").await;
+    workspace.hang_commands(CLONE_COMMAND);
+    let mut asked = tools();
+    asked.request.selected_branch = Some("next".to_owned());
+    let task = fixture.start(asked).await;
+    wait_for(|| async { (workspace.count(CLONE_COMMAND) > 0).then_some(()) }).await;
+    let expected = RepositoryRights {
+        has_token: true,
+        push: PushRights::Branches(vec!["next".to_owned()]),
+    };
+    let none = RepositoryRights::NONE;
+    assert_eq!(rights(&fixture, "acme/tools").await, expected);
+    assert_eq!(rights(&fixture, "acme/other").await, none);
+    let fixture = fixture.kill_and_restart().await;
+    workspace.set_command_result(CLONE_COMMAND, Some(0), "has=git\n");
+    let ended = fixture.wait_until_ended(&task).await;
+    assert_eq!(ended.status, StartStatus::Ready, "{:?}", ended.detail);
+    assert_eq!(rights(&fixture, "ACME/tools").await, expected);
+    assert_eq!(rights(&fixture, "acme/other").await, none);
 }
 
 #[tokio::test(start_paused = true)]

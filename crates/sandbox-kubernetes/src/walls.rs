@@ -52,8 +52,16 @@ struct WallFacts {
     reached: Vec<String>,
 }
 
+/// What is known of the pods without the program.
+struct ProbedPods {
+    /// The template adds none.
+    has_no_capabilities: bool,
+    /// The service reached the pod that listens.
+    has_listener: bool,
+}
+
 impl WallFacts {
-    fn report(&self, needs_no_capabilities: bool, report: &mut DoctorReport) {
+    fn report(&self, it: &ProbedPods, report: &mut DoctorReport) {
         if self.user == 0 {
             report.problem("privileges", "sandboxes run as root: set kubernetes.user");
         } else if !self.no_new_privileges || !self.has_seccomp_filter {
@@ -61,7 +69,7 @@ impl WallFacts {
                         admission webhooks";
             report.problem("privileges", text);
         } else {
-            let capabilities = if needs_no_capabilities {
+            let capabilities = if it.has_no_capabilities {
                 ", without capabilities"
             } else {
                 ""
@@ -90,6 +98,9 @@ impl WallFacts {
         ] {
             if self.reached.iter().any(|name| name == target) {
                 report.problem(what_of(target), format!("sandboxes reach {what}: {advice}"));
+            } else if target == "neighbor" && !it.has_listener {
+                let text = "not checked: nothing shows that the other pod would have answered";
+                report.warn(what_of(target), text);
             } else {
                 report.ok(what_of(target), "out of reach of sandboxes");
             }
@@ -128,7 +139,8 @@ impl KubernetesInner {
         } else {
             format!("{neighbor}:{PORT}")
         };
-        if answers(&neighbor).await {
+        let has_listener = answers(&neighbor).await;
+        if has_listener {
             report.ok("pods", "the service reaches them");
         } else {
             let text = format!(
@@ -157,12 +169,12 @@ impl KubernetesInner {
         let facts: WallFacts = serde_json::from_str(line).map_err(|_| {
             format!("a pod of the default template cannot run python3, which agents need: {line}")
         })?;
-        let has_none = self
-            .config
-            .specs
-            .first()
-            .is_some_and(|spec| spec.capabilities.is_empty());
-        facts.report(has_none, report);
+        let template = self.config.specs.first();
+        let pods = ProbedPods {
+            has_no_capabilities: template.is_some_and(|spec| spec.capabilities.is_empty()),
+            has_listener,
+        };
+        facts.report(&pods, report);
         Ok(())
     }
 
@@ -269,7 +281,7 @@ async fn answers(address: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn report_of(change: &Value) -> (bool, String) {
+    fn report_of(change: &Value, has_listener: bool) -> (bool, String) {
         let mut facts = json!({
             "user": 10001, "has_token": false, "no_new_privileges": true, "has_seccomp_filter": true, "reached": [],
         });
@@ -278,13 +290,17 @@ mod tests {
         }
         let facts: WallFacts = serde_json::from_value(facts).unwrap();
         let mut report = DoctorReport::default();
-        facts.report(true, &mut report);
+        let pods = ProbedPods {
+            has_no_capabilities: true,
+            has_listener,
+        };
+        facts.report(&pods, &mut report);
         (report.is_healthy(), report.render(false))
     }
 
     #[test]
     fn each_wall_that_does_not_hold_is_a_problem() {
-        let (is_healthy, text) = report_of(&json!({}));
+        let (is_healthy, text) = report_of(&json!({}), true);
         assert!(is_healthy, "{text}");
         for (change, expected) in [
             (json!({"user": 0}), "run as root"),
@@ -295,7 +311,7 @@ mod tests {
             (json!({"reached": ["metadata"]}), "metadata address"),
             (json!({"reached": ["api_server"]}), "API server"),
         ] {
-            let (is_healthy, text) = report_of(&change);
+            let (is_healthy, text) = report_of(&change, true);
             let problems: Vec<&str> = text
                 .lines()
                 .filter(|line| line.starts_with("problem"))
@@ -303,5 +319,13 @@ mod tests {
             assert!(!is_healthy && problems.len() == 1, "{text}");
             assert!(problems[0].contains(expected), "{text}");
         }
+    }
+
+    #[test]
+    fn a_neighbor_that_may_not_listen_proves_nothing() {
+        let (_, text) = report_of(&json!({}), false);
+        assert!(text.contains("neighbors: not checked"), "{text}");
+        let (is_healthy, text) = report_of(&json!({"reached": ["neighbor"]}), false);
+        assert!(!is_healthy, "{text}");
     }
 }

@@ -90,15 +90,15 @@ async fn a_cluster_that_does_not_answer_is_unavailable() {
 async fn a_start_that_waits_tells_for_what() {
     let fresh = Fresh::new(true).await;
     fresh.cluster.set_behavior(PodBehavior::Unschedulable);
-    let (lines, mut told) = tokio::sync::watch::channel(String::new());
+    let (lines, mut reported) = tokio::sync::watch::channel(String::new());
     let launch = SandboxLaunch {
         progress: PrepareProgress::new(move |line| {
             lines.send_replace(line.to_owned());
         }),
         ..launch()
     };
-    let told_and_mended = async {
-        let line = told.wait_for(|line| !line.is_empty()).await.unwrap();
+    let reported_and_mended = async {
+        let line = reported.wait_for(|line| !line.is_empty()).await.unwrap();
         assert!(
             line.contains("no node of the cluster has room"),
             "{}",
@@ -107,7 +107,7 @@ async fn a_start_that_waits_tells_for_what() {
         drop(line);
         fresh.cluster.set_behavior(PodBehavior::Run);
     };
-    let (started, ()) = tokio::join!(fresh.start(&launch), told_and_mended);
+    let (started, ()) = tokio::join!(fresh.start(&launch), reported_and_mended);
     started.unwrap();
     fresh.remove(&launch.id).await.unwrap();
 }

@@ -1,5 +1,6 @@
 //! Budgets of model calls that two replicas share.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -92,14 +93,14 @@ struct ModelRoute {
 }
 
 impl ModelRoute {
-    /// Status of a call through a replica; `None` if the connection broke.
-    async fn call(&self, replica: &str) -> Option<StatusCode> {
+    /// Status of a call through a replica, as sandboxes make it; `None` if the connection broke.
+    async fn call(&self, replica: SocketAddr) -> Option<StatusCode> {
         let body = json!({"model": "m", "messages": [{"role": "user", "content": "x"}]});
         let sent = reqwest::Client::builder()
             .no_proxy()
             .build()
             .expect("a client")
-            .post(format!("{replica}{}", self.path))
+            .post(format!("http://{replica}{}", self.path))
             .bearer_auth(&self.token)
             .body(body.to_string())
             .send();
@@ -140,15 +141,18 @@ impl World {
 
     /// The status of one call.
     async fn call(&self, replica: usize) -> Option<StatusCode> {
-        self.route.call(&self.pair.replicas[replica].url()).await
+        self.route.call(self.pair.replicas[replica].address()).await
     }
 
     /// Begins calls of these replicas.
     fn begin(&self, replicas: impl Iterator<Item = usize>) -> JoinSet<Option<StatusCode>> {
         let mut calls = JoinSet::new();
         for replica in replicas {
-            let (route, url) = (Arc::clone(&self.route), self.pair.replicas[replica].url());
-            calls.spawn(async move { route.call(&url).await });
+            let (route, at) = (
+                Arc::clone(&self.route),
+                self.pair.replicas[replica].address(),
+            );
+            calls.spawn(async move { route.call(at).await });
         }
         calls
     }

@@ -26,7 +26,7 @@ const BUDGET: f64 = 1.0;
 const CALLS_WITHIN_BUDGET: usize = 7;
 const DEADLINE: Duration = Duration::from_secs(90);
 
-/// A provider that answers when it is told to.
+/// A provider that holds its answers until they are released.
 struct HeldProvider {
     address: String,
     /// Calls so far.

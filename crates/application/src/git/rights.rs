@@ -71,7 +71,7 @@ impl GitPolicy {
     }
 
     pub(super) fn rights_in(&self, repository: &str, own: &[OwnBranch]) -> RepositoryRights {
-        // Hosts do not tell capital letters in names of repositories.
+        // Hosts ignore the case of repository names.
         let own = own
             .iter()
             .filter(|own| own.repository().eq_ignore_ascii_case(repository));

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::LazyLock;
 
-use crate::layers::{Setting, SettingLayers};
+use crate::layers::SettingLayers;
+use crate::setting::Setting;
 
 /// Random per process, so that a fingerprint reveals nothing about a secret.
 static FINGERPRINT_HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);

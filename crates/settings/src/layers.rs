@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use toml::Value;
 
-use crate::show::Redaction;
-use crate::templates::{self, NumberedLeaves, TemplateKeys, TemplateLayer};
+use crate::setting::{PREFIX, Setting, SettingOrigin, variable_of};
+use crate::templates::{NumberedLeaves, TemplateKeys, TemplateLayer, short_name};
 use crate::values::{is_empty, kind, parse_like, read_typed};
 
 /// Defaults, documentation and schema in one: a key that is missing here does not exist, and its type is the one here.
@@ -16,6 +15,17 @@ pub(crate) const DEFAULTS: &str = include_str!("../../../config/default.toml");
 
 /// Variables of the process's environment.
 pub type EnvVariables = [(OsString, OsString)];
+
+/// How much of a secret setting is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Redaction {
+    /// Only its presence.
+    Value,
+    /// The names of its assignments `NAME=VALUE`.
+    Assignments,
+    /// A URL without its password.
+    Url,
+}
 
 /// What a component adds to the configuration.
 #[derive(Debug, Clone, Copy, Default)]
@@ -31,50 +41,10 @@ pub struct SettingSection {
 /// Secrets that may be set together with their `_file` variant.
 const COMBINED_SECRET_KEYS: [&str; 2] = ["metrics.key", "telemetry.headers"];
 
-const PREFIX: &str = "WORKSPACE_";
 /// Names the file; not a key itself.
 pub const CONFIG_VARIABLE: &str = "WORKSPACE_CONFIG";
 /// Variables that CI systems set for other purposes.
 const FOREIGN_VARIABLES: [&str; 1] = ["WORKSPACE_TMP"];
-
-/// The source of a value, for messages.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum SettingOrigin {
-    Default,
-    File(PathBuf),
-    /// The number of a template in a file, from 1, and the path of its table.
-    Template(PathBuf, usize, &'static str),
-    Variable(String),
-}
-
-impl fmt::Display for SettingOrigin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Default => f.write_str("the defaults"),
-            Self::File(path) => path.display().fmt(f),
-            Self::Template(path, number, table) => match table.strip_suffix(".templates") {
-                Some(_) => write!(f, "template {number} in {}", path.display()),
-                None => write!(f, "table {number} of [[{table}]] in {}", path.display()),
-            },
-            Self::Variable(name) => f.write_str(name),
-        }
-    }
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct Setting {
-    pub(crate) value: Value,
-    pub(crate) origin: SettingOrigin,
-}
-
-impl Setting {
-    fn default(value: &Value) -> Self {
-        Self {
-            value: value.clone(),
-            origin: SettingOrigin::Default,
-        }
-    }
-}
 
 /// The merged layers: every key with its effective value. Not `Debug`, because values may be secret.
 #[derive(Clone)]
@@ -138,7 +108,7 @@ impl SettingLayers {
             }
         };
         for keys in self.template_keys() {
-            let templates = templates::extract_templates(&mut table, keys, path, self);
+            let templates = self.extract_templates(&mut table, keys, path);
             self.templates.extend(templates);
         }
         let origin = SettingOrigin::File(path.to_owned());
@@ -322,14 +292,9 @@ pub(crate) fn display_key(key: &str, origin: &SettingOrigin) -> String {
     match origin {
         SettingOrigin::Default => format!("`{key}`"),
         SettingOrigin::File(path) => format!("`{key}` in {}", path.display()),
-        SettingOrigin::Template(..) => format!("`{}` of {origin}", templates::short_name(key)),
+        SettingOrigin::Template(..) => format!("`{}` of {origin}", short_name(key)),
         SettingOrigin::Variable(name) => name.clone(),
     }
-}
-
-/// `http.bind` → `WORKSPACE_HTTP__BIND`.
-pub(crate) fn variable_of(key: &str) -> String {
-    format!("{PREFIX}{}", key.replace('.', "__").to_uppercase())
 }
 
 /// Dotted names of all values in nested tables.

@@ -5,13 +5,17 @@
 mod fingerprints;
 mod layers;
 mod reader;
+mod setting;
 mod show;
+mod template_layers;
 mod templates;
 mod values;
 
 pub use fingerprints::ConfigFingerprints;
-pub use layers::{CONFIG_VARIABLE, EnvVariables, SettingLayers, SettingSection, variable};
+pub use layers::{
+    CONFIG_VARIABLE, EnvVariables, Redaction, SettingLayers, SettingSection, variable,
+};
 pub use reader::SettingReader;
-pub use show::{REDACTED, Redaction, show, without_password};
+pub use show::{REDACTED, show, without_password};
 pub use templates::TemplateKeys;
 pub use values::{assignment, parse_duration, parse_size};

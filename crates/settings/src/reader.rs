@@ -11,7 +11,8 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-use crate::layers::{EnvVariables, Setting, SettingLayers, SettingOrigin, display_key, variable};
+use crate::layers::{EnvVariables, SettingLayers, display_key, variable};
+use crate::setting::{Setting, SettingOrigin};
 use crate::values::{assignment, parse_duration, parse_size};
 
 /// Reads typed values. An invalid value is recorded as a problem, and the default is returned.

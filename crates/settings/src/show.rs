@@ -5,20 +5,10 @@ use std::fmt::Write as _;
 use toml::Value;
 use url::Url;
 
-use crate::layers::{Setting, SettingLayers, SettingOrigin, default_texts};
+use crate::layers::{Redaction, SettingLayers, default_texts};
+use crate::setting::{Setting, SettingOrigin};
 use crate::templates::short_name;
 use crate::values::is_empty;
-
-/// How much of a secret setting is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Redaction {
-    /// Only its presence.
-    Value,
-    /// The names of its assignments `NAME=VALUE`.
-    Assignments,
-    /// A URL without its password.
-    Url,
-}
 
 /// Settings of the service itself that are redacted.
 const REDACTED_KEYS: [(&str, Redaction); 8] = [

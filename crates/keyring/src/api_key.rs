@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 
 use crate::base62;
-use crate::ids::random_secret;
+use crate::random::random_secret;
 
 const TAG: &str = "aw_";
 const SECRET_DIGITS: usize = 43;

@@ -10,11 +10,11 @@ use aes_gcm::{AeadInOut, Aes256Gcm, Key, KeyInit, Nonce, Tag};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use domain::encryption::cipher::{Cipher, CipherError, Sealed};
-use rand::TryRngCore as _;
 use secrecy::{ExposeSecret, SecretString};
 use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::master_key::{MasterKey, MasterKeyError};
+use crate::random::random;
 
 /// First part of the text form. Another layout or algorithm needs another version.
 const VERSION: &str = "v1";
@@ -289,15 +289,6 @@ fn associated_data(purpose: &str, key_id: &str, context: &str) -> Vec<u8> {
 
 fn aes(key: &[u8; KEY_BYTES]) -> Aes256Gcm {
     Aes256Gcm::new(<&Key<Aes256Gcm>>::from(key))
-}
-
-/// Random bytes of the operating system, wiped from memory when dropped.
-pub(crate) fn random<const N: usize>() -> Result<Zeroizing<[u8; N]>, CipherError> {
-    let mut bytes = Zeroizing::new([0; N]);
-    rand::rngs::OsRng
-        .try_fill_bytes(bytes.as_mut_slice())
-        .map_err(|error| CipherError::Other(error.into()))?;
-    Ok(bytes)
 }
 
 /// Appends ciphertext and tag to `out`. Its capacity must suffice, because a reallocation would leave a copy of the plain text.

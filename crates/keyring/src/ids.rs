@@ -4,10 +4,10 @@ use domain::id::{IdGenerator, NewApiKey, SandboxId};
 use rand::Rng;
 use secrecy::SecretString;
 use uuid::Uuid;
-use zeroize::Zeroizing;
 
 use crate::api_key::ApiKeyText;
 use crate::base62;
+use crate::random::random_secret;
 
 /// Generates ids and secrets with a cryptographically secure generator that the operating system seeds.
 #[derive(Debug, Clone, Copy, Default)]
@@ -35,12 +35,6 @@ impl IdGenerator for RandomIds {
             prefix: key.prefix(),
         }
     }
-}
-
-/// 32 random bytes as 43 base62 digits.
-pub(crate) fn random_secret() -> String {
-    let bytes: Zeroizing<[u8; 32]> = Zeroizing::new(rand::rng().random());
-    base62::encode(bytes.as_slice(), 43)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use sha2::Sha256;
 use zeroize::Zeroizing;
 
 use crate::api_key::hex;
-use crate::envelope::random;
+use crate::random::random;
 
 /// Begins every fingerprint, so that none equals a plain SHA-256, which earlier releases stored.
 const PREFIX: &str = "hmac:";

@@ -18,6 +18,7 @@ mod installation;
 mod master_key;
 mod passwords;
 pub mod private_file;
+mod random;
 
 pub use api_key::{ApiKeyText, InvalidApiKey};
 pub use envelope::Keyring;

@@ -12,8 +12,8 @@ use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use crate::api_key::hex;
-use crate::envelope::random;
 use crate::private_file;
+use crate::random::random;
 
 const OPTIONAL_PADDING: GeneralPurposeConfig =
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);

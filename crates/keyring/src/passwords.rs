@@ -28,7 +28,7 @@ impl Argon2Passwords {
         let params = Params::new(MEMORY_KIB, ITERATIONS, LANES, None);
         let params = params.expect("constant parameters within the limits");
         let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
-        let dummy = hash_with(&argon2, &crate::ids::random_secret().into());
+        let dummy = hash_with(&argon2, &crate::random::random_secret().into());
         Self { argon2, dummy }
     }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use secrecy::SecretString;
 use zeroize::Zeroizing;
 
-use crate::ids::random_secret;
+use crate::random::random_secret;
 
 /// Larger files are refused, because the files hold keys or ids.
 const MAX_FILE_BYTES: u64 = 64 * 1024;

@@ -11,9 +11,9 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use url::Url;
 
+use super::paging::Paging;
 use crate::http::client::{Http, HttpReply, unavailable};
 use crate::http::refusal::refusal_reason;
-use crate::providers::lists::Paging;
 use crate::repository_url::{join_segments, web_base};
 
 /// Memory that parsed JSON may take, in bytes: several times that of any provider's longest page.

@@ -10,8 +10,9 @@ use url::Url;
 
 use crate::clone_source::azure_base;
 use crate::http::client::{Http, unavailable};
+use crate::http::paging::{NextPage, Paging};
 use crate::http::session::{ApiSpec, ProviderSession, TokenScheme, flag, items, number, text};
-use crate::providers::lists::{ApiList, NextPage, Paging};
+use crate::providers::lists::ApiList;
 use crate::providers::paging::{ProviderPage, page};
 use crate::providers::pull_request::full_branch_name;
 use crate::providers::{

@@ -8,8 +8,9 @@ use domain::git::{
 use serde_json::{Value, json};
 
 use crate::http::client::Http;
+use crate::http::paging::{NextPage, Paging};
 use crate::http::session::{ApiSpec, ProviderSession, TokenScheme, flag, id, number, text};
-use crate::providers::lists::{ApiList, NextPage, Paging};
+use crate::providers::lists::ApiList;
 use crate::providers::pull_request::{self, full_branch_name};
 use crate::providers::{
     Api, MAX_TASKS, ParsedPullRequest, if_named, owner_type, parts, search_text, task,

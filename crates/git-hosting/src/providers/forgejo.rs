@@ -8,8 +8,9 @@ use domain::git::{
 use serde_json::{Value, json};
 
 use crate::http::client::Http;
+use crate::http::paging::{NextPage, Paging};
 use crate::http::session::{ApiSpec, ProviderSession, TokenScheme, flag, id, text};
-use crate::providers::lists::{ApiList, NextPage, Paging};
+use crate::providers::lists::ApiList;
 use crate::providers::pull_request::{self, short_branch_name, with_draft_prefix};
 use crate::providers::{
     Api, MAX_TASKS, ParsedPullRequest, branch, if_named, owner_type, parts, repository_in_url,

@@ -15,8 +15,9 @@ use url::Url;
 
 use self::responses::{BRANCHES, TASKS, pull_request_task_type, ref_node, repository, task};
 use crate::http::client::{Http, unavailable};
+use crate::http::paging::{NextPage, Paging};
 use crate::http::session::{ApiSpec, ProviderSession, TokenScheme, flag, id, items, text};
-use crate::providers::lists::{ApiList, NextPage, Paging};
+use crate::providers::lists::ApiList;
 use crate::providers::paging::{ListId, ProviderPage, page, page_number};
 use crate::providers::pull_request::{self, short_branch_name};
 use crate::providers::{

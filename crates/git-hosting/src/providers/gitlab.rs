@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use url::Url;
 
 use crate::http::client::Http;
+use crate::http::paging::{NextPage, Paging};
 use crate::http::session::{ApiSpec, ProviderSession, TokenScheme, flag, id, items, number, text};
-use crate::providers::lists::{ApiList, NextPage, Paging};
+use crate::providers::lists::ApiList;
 use crate::providers::paging::{ProviderPage, page};
 use crate::providers::pull_request::{self, short_branch_name, with_draft_prefix};
 use crate::providers::{

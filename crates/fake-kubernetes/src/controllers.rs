@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::store::{FOREGROUND, Kind, ObjectKey, Store, now};
+use crate::kind::Kind;
+use crate::store::{FOREGROUND, ObjectKey, Store, now};
 use crate::{ClusterState, Shared};
 
 /// What new pods do.

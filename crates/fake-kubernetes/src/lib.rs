@@ -6,8 +6,10 @@
 //!
 //! It serves HTTP on loopback without credentials. Everything is lost when it is dropped.
 
+mod call;
 mod controllers;
 mod errors;
+mod kind;
 mod logs;
 mod node;
 mod server;
@@ -30,8 +32,9 @@ use url::Url;
 pub use controllers::PodBehavior;
 pub use server::Fault;
 
+use kind::Kind;
 use server::FaultPlan;
-use store::{Kind, Store};
+use store::Store;
 
 /// The cluster. It ends when it is dropped.
 #[derive(Debug)]

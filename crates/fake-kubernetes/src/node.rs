@@ -18,7 +18,8 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 
 use crate::controllers::{container_statuses, end, leaves, name};
-use crate::store::{Kind, now};
+use crate::kind::Kind;
+use crate::store::now;
 use crate::{ClusterState, Shared};
 
 /// Mounts the first directory at the second one, and becomes the program.

@@ -1,12 +1,10 @@
 //! The HTTP interface of the API server.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::handshake;
@@ -18,18 +16,16 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+use crate::call::{Call, Parameters, ServerBody, is_selected};
 use crate::controllers;
 use crate::errors::ApiError;
-use crate::store::Kind;
+use crate::kind::Kind;
 use crate::streams::{log, watch};
 use crate::validation::check_strictly;
 use crate::{ClusterState, Shared};
 
 const SANDBOX_API: &str = "agents.x-k8s.io";
 const SANDBOX_VERSION: &str = "v1beta1";
-
-pub(crate) type ServerBody = UnsyncBoxBody<Bytes, io::Error>;
-pub(crate) type Parameters = HashMap<String, String>;
 
 /// How a request fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,23 +179,6 @@ fn count(shared: &Shared, method: &Method, path: &[&str], parameters: &Parameter
     let mut state = shared.state();
     *state.requests.entry(format!("{verb} {about}")).or_default() += 1;
     state.delay
-}
-
-pub(crate) struct Call<'a> {
-    method: &'a Method,
-    pub(crate) parameters: &'a Parameters,
-    sent: Value,
-    is_apply: bool,
-}
-
-impl Call<'_> {
-    pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
-        self.parameters.get(name).map(String::as_str)
-    }
-
-    pub(crate) fn is_set(&self, name: &str) -> bool {
-        self.parameter(name) == Some("true")
-    }
 }
 
 fn respond(
@@ -383,21 +362,6 @@ async fn ask_pod(
         body.map_err(|never: Infallible| match never {})
             .boxed_unsync(),
     ))
-}
-
-/// Whether an object has a label and a field, as `KEY=VALUE` in a selector.
-pub(crate) fn is_selected(object: &Value, call: &Parameters) -> bool {
-    let matches = |selector: Option<&String>, get: &dyn Fn(&str) -> Value| {
-        let parts = selector.into_iter().flat_map(|all| all.split(','));
-        let mut pairs = parts.filter_map(|part| part.split_once('='));
-        pairs.all(|(key, value)| get(key) == *value)
-    };
-    let label = |key: &str| object["metadata"]["labels"][key].clone();
-    let field = |key: &str| {
-        let pointer = format!("/{}", key.replace('.', "/"));
-        object.pointer(&pointer).cloned().unwrap_or_default()
-    };
-    matches(call.get("labelSelector"), &label) && matches(call.get("fieldSelector"), &field)
 }
 
 /// A page of a list, in the order of names. The name of its last object continues it.

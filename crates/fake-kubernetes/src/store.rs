@@ -8,51 +8,13 @@ use k8s_openapi::jiff::{Timestamp, Unit};
 use serde_json::{Value, json};
 
 use crate::errors::ApiError;
+use crate::kind::Kind;
 use crate::validation;
 
 /// Changes that a watch can catch up with.
 const MAX_HISTORY: usize = 10_000;
 /// Keeps an object until the garbage collector has deleted what depends on it.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
-    Pod,
-    Claim,
-    Secret,
-    Event,
-    Sandbox,
-}
-
-impl Kind {
-    /// With their names in addresses and in objects.
-    const ALL: [(Kind, &'static str, &'static str); 5] = [
-        (Kind::Pod, "pods", "Pod"),
-        (
-            Kind::Claim,
-            "persistentvolumeclaims",
-            "PersistentVolumeClaim",
-        ),
-        (Kind::Secret, "secrets", "Secret"),
-        (Kind::Event, "events", "Event"),
-        (Kind::Sandbox, "sandboxes", "Sandbox"),
-    ];
-
-    pub(crate) fn of_plural(plural: &str) -> Option<Self> {
-        let found = Self::ALL.iter().find(|(_, name, _)| *name == plural);
-        found.map(|(kind, ..)| *kind)
-    }
-
-    fn of_name(name: &Value) -> Option<Self> {
-        let found = Self::ALL.iter().find(|(.., it)| name == it);
-        found.map(|(kind, ..)| *kind)
-    }
-
-    pub(crate) fn plural(self) -> &'static str {
-        let found = Self::ALL.iter().find(|(kind, ..)| *kind == self);
-        found.map_or("", |(_, name, _)| *name)
-    }
-}
 
 /// An object by kind and name. There is one namespace.
 pub(crate) type ObjectKey = (Kind, String);

@@ -13,9 +13,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use crate::Shared;
+use crate::call::{Call, Parameters, ServerBody, is_selected};
 use crate::errors::ApiError;
-use crate::server::{Call, Parameters, ServerBody, is_selected};
-use crate::store::Kind;
+use crate::kind::Kind;
 
 /// A watch ends by itself after this time, unless its client wants less.
 const WATCH_LIMIT: u64 = 300;

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::errors::ApiError;
-use crate::store::Kind;
+use crate::kind::Kind;
 
 /// Checks values, also those that a patch makes.
 pub(crate) fn check(kind: Kind, object: &Value) -> Result<(), ApiError> {

@@ -1,12 +1,10 @@
 //! Runs the benchmarks, a workspace of its own in `bench/`. They assert no time; their results go into `bench/results`.
 
-use std::process::Command;
-
 use anyhow::ensure;
 
 use crate::install::{debian, engine, images};
 use crate::micro_benchmarks;
-use crate::run::{cargo, plain_cargo, programs, root, run, say};
+use crate::run::{bench_cargo, cargo, programs, run, say};
 
 /// The benchmark and its options.
 #[derive(Debug, clap::Args)]
@@ -128,13 +126,6 @@ pub(crate) fn bench(args: &BenchArgs) -> anyhow::Result<()> {
         command.args(["--rounds", &rounds.to_string()]);
     }
     run(&mut command)
-}
-
-/// Cargo in the workspace of the benchmarks.
-pub(crate) fn bench_cargo() -> Command {
-    let mut cargo = plain_cargo();
-    cargo.current_dir(root().join("bench"));
-    cargo
 }
 
 /// Runs each benchmark with small numbers, in a debug build.

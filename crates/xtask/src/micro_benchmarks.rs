@@ -7,8 +7,7 @@ use std::time::SystemTime;
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use crate::bench::bench_cargo;
-use crate::run::{print, root, run, say};
+use crate::run::{bench_cargo, print, root, run, say};
 
 /// The micro benchmarks, in `bench/benches`. `start` needs an engine and is not part of a run.
 const BENCHES: [&str; 4] = ["keyring", "requests", "log", "store"];

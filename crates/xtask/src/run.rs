@@ -45,6 +45,13 @@ const OF_THIS_PACKAGE: [&str; 6] = [
     "CARGO_PKG_VERSION_PRE",
 ];
 
+/// Cargo in the workspace of the benchmarks.
+pub(crate) fn bench_cargo() -> Command {
+    let mut cargo = plain_cargo();
+    cargo.current_dir(root().join("bench"));
+    cargo
+}
+
 /// Cargo in the repository, without lints.
 pub(crate) fn plain_cargo() -> Command {
     let mut cargo = program("cargo");

@@ -4,6 +4,7 @@ mod config_schema;
 mod generated;
 mod links;
 mod metrics;
+mod script;
 mod service;
 mod team_server;
 mod tutorials;

@@ -11,8 +11,8 @@ use std::process::Command;
 use anyhow::{Context as _, bail};
 
 use crate::docs::read;
+use crate::docs::script::{PAUSE_SANDBOXES_AT_EXIT, run_script};
 use crate::docs::service::{DocsHome, RunningProgram, free_address, succeeds};
-use crate::docs::tutorials::{PAUSE_SANDBOXES_AT_EXIT, run_script};
 use crate::run::{Programs, output, program, run};
 
 /// The command that starts everything.

@@ -1,11 +1,11 @@
 //! The code of the tutorials: commands are run, Rust is a part of a file that tests compile and run.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
 use crate::docs::read;
+use crate::docs::script::{PAUSE_SANDBOXES_AT_EXIT, run_script};
 use crate::docs::service::DocsService;
 use crate::docs::team_server;
 use crate::install::debian;
@@ -19,14 +19,6 @@ const SKIPPED_BLOCK_START: &str = "# Not run by the tests: ";
 const DOCUMENTED_ADDRESS: &str = "127.0.0.1:3000";
 /// The tutorial with an engine, Postgres and nginx.
 const TEAM_SERVER: &str = "team-server.md";
-/// Pauses the sandboxes that a script started, also when one of its commands fails, so that no process is left.
-pub(crate) const PAUSE_SANDBOXES_AT_EXIT: &str = r#"pause_sandboxes() {
-  for id in $(agent-workspace sandboxes list --json | grep --only-matching '"id":"[0-9A-Za-z]*"' | cut -d '"' -f 4); do
-    agent-workspace sandboxes pause "$id"
-  done
-}
-trap 'pause_sandboxes > /dev/null 2>&1 || true' EXIT
-"#;
 /// The files whose parts the tutorials show.
 const EXAMPLES: [&str; 4] = [
     "crates/sandbox-example/src/backend.rs",
@@ -119,16 +111,6 @@ fn follow(programs: &Programs, script: &str) -> anyhow::Result<()> {
     let script = [PAUSE_SANDBOXES_AT_EXIT, script].concat();
     let script = script.replace(DOCUMENTED_ADDRESS, &service.address);
     run_script(service.command(Path::new("bash"), programs)?, &script)
-}
-
-/// Runs a script, which ends at the first command that fails.
-pub(crate) fn run_script(mut bash: Command, script: &str) -> anyhow::Result<()> {
-    let script = format!("set -euo pipefail\n{script}");
-    let status = bash.args(["-c", &script]).status()?;
-    if !status.success() {
-        bail!("a command failed ({status}):\n{script}");
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -4,9 +4,8 @@ use std::thread;
 
 use anyhow::anyhow;
 
-use crate::bench::bench_cargo;
 use crate::install::{debian, identity_provider, schemathesis};
-use crate::run::{cargo, lint_builds, output, programs, run, say};
+use crate::run::{bench_cargo, cargo, lint_builds, output, programs, run, say};
 use crate::suites::Extent;
 use crate::suites::report::RunReport;
 use crate::{charts, deny, docs, openapi, suites};

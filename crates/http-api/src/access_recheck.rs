@@ -7,13 +7,15 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use application::authenticate::AuthenticatedUser as Actor;
 use secrecy::SecretString;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use crate::browser_session;
-use crate::extract::{Actor, RequestInput, RequestPart, bearer_of, key_of, state_of};
+use crate::extract::keys::{bearer_of, key_of};
+use crate::extract::request_part::{RequestInput, RequestPart};
 use crate::problem::Problem;
-use crate::state::HttpState;
+use crate::state::{HttpState, state_of};
 
 /// Longest wait for one query. A store that does not respond ends no response.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(5);

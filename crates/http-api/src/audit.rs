@@ -17,8 +17,8 @@ use domain::audit::{AuditActor, AuditOutcome, sanitize_text};
 use domain::clock::Timestamp;
 use domain::id::{ApiKeyId, SessionId};
 
-use crate::extract::{Application, ClientAddress, RequestInput, RequestPart};
-use crate::problem::Problem;
+use crate::extract::client::ClientAddress;
+use crate::state::Application;
 
 /// Routes on which a sandbox reads its owner's data or acts in the owner's name.
 const AUDITED_SANDBOX_ROUTES: [&str; 5] = [
@@ -109,10 +109,10 @@ struct AlreadyAudited;
 #[derive(Debug)]
 pub(crate) struct Unaudited;
 
-impl RequestPart for Unaudited {
-    async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
-        input.req.extensions_mut().insert(AlreadyAudited);
-        Ok(Some(Self))
+impl Unaudited {
+    pub(crate) fn of(req: &HttpRequest) -> Self {
+        req.extensions_mut().insert(AlreadyAudited);
+        Self
     }
 }
 
@@ -132,12 +132,6 @@ impl AuditOrigin {
     pub fn with_status(mut self, status: StatusCode) -> administration::Origin {
         self.0.status = Some(status.as_u16());
         self.0
-    }
-}
-
-impl RequestPart for AuditOrigin {
-    async fn extract(input: &mut RequestInput<'_>) -> Result<Option<Self>, Problem> {
-        Ok(Some(Self::of(input.req)))
     }
 }
 

@@ -93,8 +93,10 @@ pub mod problem;
 mod process_stats;
 mod rate_limit;
 mod readiness;
+mod route_registry;
 mod route_table;
 mod routes;
+mod specs_cache;
 mod state;
 #[cfg(test)]
 mod tests;

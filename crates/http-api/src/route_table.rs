@@ -3,39 +3,13 @@
 use std::collections::BTreeMap;
 
 use actix_web::App;
-use actix_web::dev::HttpServiceFactory;
-use actix_web::web;
 use serde_json::{Value, json};
+use utoipa_actix_web::AppExt;
 use utoipa_actix_web::service_config::ServiceConfig as OpenApiConfig;
-use utoipa_actix_web::{AppExt, OpenApiFactory};
 
 use crate::Listener;
 use crate::openapi::{self, Operations, ServedDocument};
-
-/// A handler with its part of the document.
-pub(crate) trait DocumentedRoute:
-    HttpServiceFactory + OpenApiFactory + utoipa::Path + 'static
-{
-}
-
-impl<F: HttpServiceFactory + OpenApiFactory + utoipa::Path + 'static> DocumentedRoute for F {}
-
-/// Accepts routes in the order in which they are tried; frequent ones come first.
-pub(crate) trait RouteRegistry {
-    fn service<F: DocumentedRoute>(&mut self, route: F) -> &mut Self;
-}
-
-impl RouteRegistry for web::ServiceConfig {
-    fn service<F: DocumentedRoute>(&mut self, route: F) -> &mut Self {
-        Self::service(self, route)
-    }
-}
-
-impl RouteRegistry for OpenApiConfig<'_> {
-    fn service<F: DocumentedRoute>(&mut self, route: F) -> &mut Self {
-        Self::service(self, route)
-    }
-}
+use crate::route_registry::{DocumentedRoute, RouteRegistry};
 
 /// Collects the path and methods of routes.
 #[derive(Default)]

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use actix_web::{HttpRequest, web};
 use application::settings::ViewCache;
 use application::trace::TracePropagation;
 use domain::clock::Clock;
@@ -18,18 +19,34 @@ use url::Url;
 
 use crate::addresses::{AddressConfig, Addresses};
 use crate::automations::AutomationsSite;
-use crate::browser_session::BrowserSessions;
+use crate::browser_session::cookies::BrowserSessions;
 use crate::dto::configuration::web_client::{LegacyWebClientDto, WebClient, WebClientDto};
 use crate::dto::timestamped::TimestampedJson;
-use crate::extract::{Authenticator, ParseBudget, ReportIntake};
+use crate::extract::authenticator::Authenticator;
+use crate::extract::parse_budget::ParseBudget;
+use crate::extract::report_intake::ReportIntake;
 use crate::metrics::{HttpMetrics, PoolStatsSource};
-use crate::middleware::{Cors, RefusalLog};
+use crate::middleware::cors::Cors;
+use crate::middleware::open_mode::RefusalLog;
 use crate::openapi::RouteSurface;
+use crate::problem::Problem;
 use crate::process_stats::ProcessStats;
 use crate::rate_limit::RateLimiter;
 use crate::readiness::{Readiness, ReadinessCache, ReadinessCheck};
-use crate::routes::SpecsCache;
+use crate::specs_cache::SpecsCache;
 use crate::unsent_bytes::{UnsentBytes, UnsentLimits};
+
+/// The application, as handlers take it: `app: Application`.
+pub type Application = web::Data<application::App>;
+
+/// The state of this crate: `state: State`. Few handlers need it.
+pub type State = web::Data<HttpState>;
+
+pub(crate) fn state_of(req: &HttpRequest) -> Result<&HttpState, Problem> {
+    req.app_data::<State>()
+        .map(web::Data::get_ref)
+        .ok_or_else(|| Problem::internal("HttpState is not registered with the application"))
+}
 
 /// Bounds on the cost of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 use tracing::Span;
 
-use crate::extract::State;
+use crate::state::State;
 
 /// W3C Trace Context.
 const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];

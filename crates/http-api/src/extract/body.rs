@@ -13,10 +13,10 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 
 use super::parse_budget::{self, ParsePermit};
-use super::{RequestInput, RequestPart, state_of};
+use super::request_part::{RequestInput, RequestPart};
 use crate::decode::{Decode, ErrorFormat, FieldError, FieldErrors, JsonError, Path};
 use crate::problem::Problem;
-use crate::state::RequestLimits;
+use crate::state::{RequestLimits, state_of};
 
 /// A JSON body.
 #[derive(Debug, Clone)]

@@ -5,11 +5,9 @@ use std::sync::Arc;
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::http::header::{AUTHORIZATION, HeaderName};
-use application::App;
+use actix_web::http::header::HeaderName;
 use application::keyed_semaphore::KeyedPermit;
 use application::secrets::may_read_secrets;
-use async_trait::async_trait;
 use domain::audit::AuditActor;
 use domain::id::{ApiKeyId, OrganizationId};
 use domain::sandbox::Sandbox;
@@ -17,90 +15,19 @@ use domain::user::identity::Role;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::automation_routes::check_automation_route;
-use super::{KeyPurpose, key_attempts, received_at, state_of};
+use super::key_attempts::{self, received_at};
+use super::keys::{bearer_text, key_of, key_text};
 use crate::audit::AuditContext;
 use crate::browser_session;
 use crate::decode::{ErrorFormat, FieldError, FieldErrors, Path};
 use crate::problem::Problem;
-use crate::state::Listener;
+use crate::rate_limit::KeyPurpose;
+use crate::state::{Application, Listener, state_of};
 
-/// The header with the key of a user or a sandbox. A constant text would be parsed for each request.
-pub(crate) static KEY_HEADER: HeaderName = HeaderName::from_static("x-session-api-key");
 /// The header with the organization in which a request acts.
 static ORGANIZATION_HEADER: HeaderName = HeaderName::from_static("x-org-id");
 /// The header as the documentation writes it.
 const KEY_HEADER_TEXT: &str = "X-Session-API-Key";
-/// Longest key; longer texts are not hashed.
-pub(crate) const MAX_KEY_BYTES: usize = 512;
-
-/// Identifies callers by their keys. The application implements it; tests use fakes.
-#[async_trait]
-pub trait Authenticator: Send + Sync + 'static {
-    /// The user with this API key. Without a key there is a user only in open mode.
-    async fn user(&self, key: Option<&SecretString>) -> Result<Option<Actor>, Problem>;
-    /// The user for whom the automations service acts with this key.
-    async fn automation_user(&self, _key: &SecretString) -> Result<Option<Actor>, Problem> {
-        Ok(None)
-    }
-    /// The user whose session has this token, where users sign in.
-    async fn session(&self, _token: &SecretString) -> Result<Option<Actor>, Problem> {
-        Ok(None)
-    }
-    /// The caller, acting in this organization. `None` if they are no member, or their key is bound to another one.
-    async fn act_in(&self, caller: Actor, id: OrganizationId) -> Result<Option<Actor>, Problem> {
-        let is_there = caller.owner.organization() == id;
-        Ok(is_there.then_some(caller))
-    }
-    /// The sandbox with this session key, while the key is valid.
-    async fn sandbox(&self, key: &SecretString) -> Result<Option<Sandbox>, Problem>;
-    /// The sandbox with this callback token or session key, while that is valid.
-    async fn callback(&self, key: &SecretString) -> Result<Option<Sandbox>, Problem> {
-        self.sandbox(key).await
-    }
-    /// The sandbox of a webhook report, possibly from the cache.
-    async fn reporter(&self, key: &SecretString) -> Result<Option<Arc<Sandbox>>, Problem> {
-        Ok(self.sandbox(key).await?.map(Arc::new))
-    }
-}
-
-#[async_trait]
-impl Authenticator for App {
-    async fn user(&self, key: Option<&SecretString>) -> Result<Option<Actor>, Problem> {
-        let key = key.map(ExposeSecret::expose_secret);
-        Ok(self.authenticate.user(key).await?)
-    }
-
-    async fn automation_user(&self, key: &SecretString) -> Result<Option<Actor>, Problem> {
-        Ok(self.automation_keys.user(key.expose_secret()).await?)
-    }
-
-    async fn session(&self, token: &SecretString) -> Result<Option<Actor>, Problem> {
-        Ok(self.sign_in.user(token.expose_secret()).await?)
-    }
-
-    async fn act_in(&self, caller: Actor, id: OrganizationId) -> Result<Option<Actor>, Problem> {
-        Ok(self.organizations.act_in(caller, id).await?)
-    }
-
-    async fn sandbox(&self, key: &SecretString) -> Result<Option<Sandbox>, Problem> {
-        Ok(self
-            .sandbox_keys
-            .by_session_key(key.expose_secret())
-            .await?)
-    }
-
-    async fn callback(&self, key: &SecretString) -> Result<Option<Sandbox>, Problem> {
-        Ok(self
-            .sandbox_keys
-            .by_callback_key(key.expose_secret())
-            .await?)
-    }
-
-    async fn reporter(&self, key: &SecretString) -> Result<Option<Arc<Sandbox>>, Problem> {
-        Ok(self.sandbox_keys.by_report_key(key.expose_secret()).await?)
-    }
-}
-
 /// A user.
 pub use application::authenticate::AuthenticatedUser as Actor;
 
@@ -407,7 +334,7 @@ impl Caller for EventReporter {
 
     async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
         let reporter = Reporter::identify(req).await?;
-        let app = req.app_data::<super::Application>();
+        let app = req.app_data::<Application>();
         let app = app.ok_or_else(|| Problem::internal("the application is not registered"))?;
         app.webhooks.check_rate(&reporter.0)?;
         Ok(Self(reporter))
@@ -450,43 +377,4 @@ impl Caller for UserOrSandbox {
         }
         Self::by_key(req, SandboxKeyKind::Session).await
     }
-}
-
-/// The key of a request: `X-Session-API-Key`, else `Authorization: Bearer`. An empty one counts as none. One that cannot be
-/// a key (not text, too long) counts as a wrong key.
-pub fn key_of(req: &HttpRequest) -> Option<SecretString> {
-    key_text(req).map(SecretString::from)
-}
-
-/// The key in `Authorization: Bearer`.
-pub(crate) fn bearer_of(req: &HttpRequest) -> Option<SecretString> {
-    bearer_text(req).map(SecretString::from)
-}
-
-/// Like [`key_of`], borrowed from the request.
-pub(super) fn key_text(req: &HttpRequest) -> Option<&str> {
-    match req.headers().get(&KEY_HEADER) {
-        Some(value) if !value.is_empty() => key(value.to_str().unwrap_or("?")),
-        _ => bearer_text(req),
-    }
-}
-
-/// Like [`bearer_of`], borrowed from the request.
-pub(super) fn bearer_text(req: &HttpRequest) -> Option<&str> {
-    key(bearer(req.headers().get(AUTHORIZATION)?.to_str().ok()?)?)
-}
-
-fn key(text: &str) -> Option<&str> {
-    let text = text.trim();
-    let text = if text.len() > MAX_KEY_BYTES {
-        "?"
-    } else {
-        text
-    };
-    (!text.is_empty()).then_some(text)
-}
-
-fn bearer(value: &str) -> Option<&str> {
-    let (scheme, token) = value.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then_some(token)
 }

@@ -10,9 +10,10 @@ use serde_json::Value;
 
 use super::body::{decode_body, is_json};
 use super::parse_budget::{self, MAX_DOCUMENT_WEIGHT_BYTES, ParseBudget, ParsePermit};
-use super::{RequestInput, RequestPart, state_of};
+use super::request_part::{RequestInput, RequestPart};
 use crate::decode::{FieldError, Path, Sensitive};
 use crate::problem::Problem;
+use crate::state::state_of;
 
 /// Events taken from one batch; agent servers send at most a few hundred.
 const MAX_BATCH_EVENTS: usize = 10_000;

@@ -4,7 +4,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::CONTENT_TYPE;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::{RequestInput, RequestPart};
+use super::request_part::{RequestInput, RequestPart};
 use crate::problem::Problem;
 
 /// Largest body of a form.

@@ -2,8 +2,8 @@
 
 use actix_web::HttpRequest;
 
-use super::callers::key_text;
-use super::{RequestInput, RequestPart};
+use super::keys::key_text;
+use super::request_part::{RequestInput, RequestPart};
 use crate::browser_session;
 use crate::decode::{Decode, FieldError, Path, characters};
 use crate::problem::Problem;

@@ -4,13 +4,20 @@ use std::net::IpAddr;
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpMessage as _, HttpRequest};
+use domain::clock::Timestamp;
 use secrecy::SecretString;
 
-use super::callers::{bearer_of, bearer_text, key_of, key_text};
 use super::client::ClientAddress;
-use super::{received_at, state_of};
+use super::keys::{bearer_of, bearer_text, key_of, key_text};
+use crate::audit::AuditContext;
 use crate::problem::Problem;
 use crate::rate_limit::{KeyPurpose, RateLimitStatus};
+use crate::state::{HttpState, state_of};
+
+/// When the request was received: one reading of the clock serves its limits and the age of its key.
+pub(crate) fn received_at(req: &HttpRequest, state: &HttpState) -> Timestamp {
+    AuditContext::received_at(req).unwrap_or_else(|| state.ports.clock.now())
+}
 
 /// Refuses a request with keys if its address has tried too many wrong ones.
 pub(super) fn refuse_excess_attempts(

@@ -4,7 +4,7 @@ use actix_web::{FromRequest, HttpRequest, web};
 use domain::id::{ConversationId, SandboxId};
 use serde_json::{Map, Value};
 
-use super::{RequestInput, RequestPart};
+use super::request_part::{RequestInput, RequestPart};
 use crate::decode::{Decode, Path};
 use crate::problem::Problem;
 

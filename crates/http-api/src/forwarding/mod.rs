@@ -35,7 +35,7 @@ use crate::extract::{
     Actor, Application, ClientAddress, KEY_HEADER, MAX_KEY_BYTES, key_attempts, key_of,
     received_at, state_of, user_of,
 };
-use crate::middleware::ForeignPage;
+use crate::middleware::open_mode::ForeignPage;
 use crate::problem::Problem;
 use crate::rate_limit::{self, KeyPurpose};
 use crate::state::HttpState;

@@ -3,7 +3,7 @@
 use domain::git::NewPullRequest;
 use serde_json::Value;
 
-use super::tools::McpTool;
+use super::tool::McpTool;
 use crate::decode::{FieldError, FieldErrors, Object, Path, characters, items};
 
 const MAX_REPOSITORY_CHARS: u64 = 1024;

@@ -7,6 +7,7 @@
 
 mod arguments;
 mod rpc;
+mod tool;
 mod tools;
 mod version;
 

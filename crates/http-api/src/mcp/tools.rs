@@ -10,22 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::arguments;
 use super::rpc::{RpcError, RpcErrorCode, RpcResult};
-
-/// A tool and the names of its arguments.
-#[derive(Debug)]
-pub(super) struct McpTool {
-    name: &'static str,
-    provider: GitProvider,
-    /// The provider's term for a pull request.
-    what: &'static str,
-    /// The argument that names the repository, and the form of names.
-    pub(super) repository: (&'static str, &'static str),
-    /// Whether the repository may also be given by number.
-    pub(super) takes_number: bool,
-    pub(super) text: &'static str,
-    pub(super) takes_draft: bool,
-    pub(super) takes_labels: bool,
-}
+use super::tool::McpTool;
 
 const BITBUCKET: McpTool = McpTool {
     name: "create_bitbucket_pr",

@@ -7,8 +7,8 @@
 
 mod body;
 mod connection_slot;
-mod cors;
-mod open_mode;
+pub(crate) mod cors;
+pub(crate) mod open_mode;
 mod path_redaction;
 mod payload_guard;
 mod request_head;
@@ -38,16 +38,15 @@ use tracing::Instrument;
 
 use crate::audit::{self, AuditContext};
 use crate::browser_session;
-use crate::extract::{ClientAddress, State, state_of};
+use crate::extract::ClientAddress;
 use crate::forwarding;
 use crate::problem::Problem;
 use crate::rate_limit::RateLimitStatus;
-use crate::state::Listener;
+use crate::state::{Listener, State, state_of};
 use crate::trace;
 
 use connection_slot::ConnectionSlot;
-pub(crate) use cors::Cors;
-pub(crate) use open_mode::{ForeignPage, RefusalLog};
+use open_mode::ForeignPage;
 use payload_guard::PayloadGuard;
 
 /// The cache directives of files whose name contains a hash of their content.

@@ -7,15 +7,13 @@ mod conversation;
 mod integration;
 mod legacy;
 mod sandbox;
-mod service;
+pub(crate) mod service;
 
 use actix_web::{HttpRequest, HttpResponse, web};
 
-use crate::extract::state_of;
 use crate::problem::Problem;
-use crate::route_table::RouteRegistry;
-
-pub(crate) use sandbox::specs::SpecsCache;
+use crate::route_registry::RouteRegistry;
+use crate::state::state_of;
 
 /// Calls `service` for each handler, in this order.
 macro_rules! register {

@@ -23,7 +23,8 @@ use crate::extract::{
 };
 use crate::problem::Problem;
 use crate::readiness::{Readiness, ReadinessCheck};
-use crate::route_table::{RouteRegistry, RouteSet};
+use crate::route_registry::RouteRegistry;
+use crate::route_table::RouteSet;
 use crate::state::{HttpConfig, HttpPorts, HttpState, RequestLimits};
 
 pub(super) const KEY: &str = "aw_user";

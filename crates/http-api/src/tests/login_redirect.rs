@@ -11,9 +11,9 @@ use domain::sandbox::Sandbox;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::fixture::{config, state};
-use crate::browser_session::login_redirect;
 use crate::extract::{Actor, Authenticator};
 use crate::problem::Problem;
+use crate::routes::service::login_redirect::login_redirect;
 use crate::state::HttpState;
 
 /// Knows one session.

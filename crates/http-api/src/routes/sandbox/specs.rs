@@ -1,7 +1,5 @@
 //! Sandbox specs. They are few, come from the configuration and are the same for all users.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 use actix_web::web::Bytes;
 use actix_web::{HttpResponse, get, web};
 use application::catalogue::page_of;
@@ -31,29 +29,6 @@ pub(crate) async fn search(
         to_json(&specs, &page)?
     };
     Ok(json_response(answer))
-}
-
-/// Caches the response with all specs; it is serialized once per list.
-#[derive(Default)]
-pub(crate) struct SpecsCache(Mutex<Option<(Arc<[SandboxSpec]>, Bytes)>>);
-
-impl SpecsCache {
-    fn of(
-        &self,
-        specs: &Arc<[SandboxSpec]>,
-        write: impl FnOnce() -> Result<Bytes, Problem>,
-    ) -> Result<Bytes, Problem> {
-        let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // The cache holds its list, so another list cannot have the same address.
-        if let Some((of, bytes)) = &*shown
-            && Arc::ptr_eq(of, specs)
-        {
-            return Ok(bytes.clone());
-        }
-        let bytes = write()?;
-        *shown = Some((Arc::clone(specs), bytes.clone()));
-        Ok(bytes)
-    }
 }
 
 fn to_json(specs: &[SandboxSpec], page: &PageRequest) -> Result<Bytes, Problem> {
@@ -89,12 +64,14 @@ pub(crate) async fn batch(
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::sync::Arc;
 
     use domain::clock::Timestamp;
     use domain::id::SpecId;
     use domain::page::PageLimit;
 
     use super::*;
+    use crate::specs_cache::SpecsCache;
 
     fn specs(id: &str) -> Arc<[SandboxSpec]> {
         Arc::new([SandboxSpec {

@@ -4,7 +4,7 @@ use actix_web::http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH, LOCATION};
 use actix_web::{HttpRequest, HttpResponse, route, web};
 use web_console::{ConsolePage, PageSignIn};
 
-use crate::browser_session::login_redirect;
+use super::login_redirect::login_redirect;
 use crate::extract::state_of;
 use crate::page_security;
 use crate::problem::Problem;

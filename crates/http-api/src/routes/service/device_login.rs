@@ -10,8 +10,9 @@ use secrecy::ExposeSecret as _;
 use serde_json::json;
 use web_console::{DeviceDecision, DevicePage, device_page};
 
-use super::sign_in::{html, login_client, refusal};
-use crate::browser_session::{self, login_redirect};
+use super::login_redirect::login_redirect;
+use super::own_page::{html, login_client, refusal};
+use crate::browser_session;
 use crate::extract::{
     Actor, Anonymous, ApiCall, Application, AuditOrigin, Caller, FormFields, KeyPurpose,
     received_at, session_user, state_of,

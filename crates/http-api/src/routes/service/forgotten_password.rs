@@ -5,7 +5,7 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, post, route, web};
 use web_console::{ForgottenPasswordPage, forgotten_password_page};
 
-use super::sign_in::{OwnPage, html, login_client, refusal};
+use super::own_page::{OwnPage, html, login_client, refusal};
 use crate::browser_session;
 use crate::extract::{ApiCall, Application, AuditOrigin, FormFields, state_of};
 use crate::problem::Problem;

@@ -7,7 +7,7 @@ use actix_web::{HttpRequest, HttpResponse, post, route, web};
 use secrecy::ExposeSecret as _;
 use web_console::{InvitePage, invite_page};
 
-use super::sign_in::{OwnPage, html, login_client, open_session, refusal};
+use super::own_page::{OwnPage, html, login_client, open_session, refusal};
 use crate::browser_session;
 use crate::extract::{
     Actor, ApiCall, Application, AuditOrigin, FormFields, session_user, state_of,

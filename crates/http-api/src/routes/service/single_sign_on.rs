@@ -10,7 +10,9 @@ use application::single_sign_on::{CompletedLogin, LoginAnswer};
 use domain::id::ProviderName;
 use secrecy::SecretString;
 
-use super::sign_in::{login_client, login_refusal, open_session};
+use super::login_redirect::login_redirect;
+use super::own_page::{login_client, open_session};
+use super::sign_in::login_refusal;
 use crate::browser_session::{self, safe_return_to};
 use crate::extract::{Application, AuditOrigin, session_user, state_of};
 use crate::problem::Problem;
@@ -55,7 +57,7 @@ async fn start(
     if query.link == "1" {
         // A page of another origin could otherwise link an identity of an attacker to a visitor's account.
         browser_session::check_same_origin(&req)?;
-        if let Some(login) = browser_session::login_redirect(&req).await? {
+        if let Some(login) = login_redirect(&req).await? {
             return Ok(login);
         }
         link_for = session_user(&req).await?;

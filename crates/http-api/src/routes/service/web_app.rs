@@ -13,8 +13,8 @@ use percent_encoding::percent_decode_str;
 use web_app::{PathUse, WebApp, WebAppStatus, WebFile};
 
 use self::origin::{PageTarget, page_target};
+use super::login_redirect::login_redirect;
 use super::{device_login, gzip};
-use crate::browser_session::login_redirect;
 use crate::middleware::CACHED_FOREVER;
 use crate::page_security;
 use crate::problem::Problem;

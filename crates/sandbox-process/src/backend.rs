@@ -25,7 +25,7 @@ use crate::files::confine;
 use crate::files::layout::{DataLayout, SandboxPaths};
 use crate::files::lock::{self, SandboxFileLock};
 use crate::fork_server::ForkServer;
-use crate::lifecycle::monitor::TrackedProcess;
+use crate::lifecycle::tracked::TrackedProcess;
 use crate::processes::marker::Marker;
 use crate::processes::programs::find_program;
 use crate::recipe;

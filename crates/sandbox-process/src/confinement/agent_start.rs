@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use rustix::process::Pid;
 
 use crate::confinement::descriptors::memory_file;
-use crate::confinement::init::{ForkPlan, InitPlan};
+use crate::confinement::init_plan::{ForkPlan, InitPlan};
 use crate::confinement::view::{ALLOCATOR_VARIABLE, INNER_ID};
 use crate::confinement::walls::{self, WallPlan};
 use crate::fork_server::client::{self, ForkRequest, ForkWalls};

@@ -3,16 +3,12 @@
 //! It starts with the few capabilities that bubblewrap left, and has none when the agent server exists. It stays
 //! single-threaded, so that everything it drops is dropped for the whole process.
 
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
-use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
 use std::time::Duration;
 
-use ipnet::Ipv4Net;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Gid, Uid};
 use rustix::io::Errno;
@@ -21,13 +17,13 @@ use rustix::process::{
     set_parent_process_death_signal, wait,
 };
 use rustix::thread::{UnshareFlags, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
-use serde::{Deserialize, Serialize};
 
 use crate::confinement::agent_start::{self, ForkConnection};
 use crate::confinement::control::{self, ControlRequest, Listeners};
+use crate::confinement::init_plan::InitPlan;
 use crate::confinement::routes;
 use crate::confinement::view::INNER_ID;
-use crate::confinement::walls::{self, WallPlan};
+use crate::confinement::walls;
 
 pub(crate) const SUBCOMMAND: &str = "__init";
 
@@ -38,33 +34,6 @@ const NETWORK_TIMEOUT: Timespec = Timespec {
 };
 /// The service sends its request with the connection.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// What the launcher hands to init in a memory file.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct InitPlan {
-    /// Whether slirp4netns makes a network.
-    pub(crate) has_network: bool,
-    /// The machine's addresses.
-    pub(crate) own_addresses: Vec<Ipv4Addr>,
-    /// Private networks that the sandbox reaches.
-    pub(crate) reachable_networks: Vec<Ipv4Net>,
-    /// The user and group id on the machine. `None`: the one of the service, as which init already runs.
-    pub(crate) account_id: Option<u32>,
-    pub(crate) walls: WallPlan,
-    /// If the launcher is connected to a fork server.
-    pub(crate) fork: Option<ForkPlan>,
-    /// Program and arguments of the agent server.
-    pub(crate) command: Vec<OsString>,
-}
-
-/// What a fork server needs apart from what init knows.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct ForkPlan {
-    /// The working directory of the agent server.
-    pub(crate) directory: PathBuf,
-    /// The files through which it joins the sandbox's cgroups.
-    pub(crate) cgroups: Vec<PathBuf>,
-}
 
 /// The descriptors that the launcher hands to init.
 struct Handover {

@@ -13,7 +13,8 @@ use rustix::fs::Mode;
 use rustix::process::umask;
 
 use crate::confinement::descriptors::{inherit, memory_file, number};
-use crate::confinement::init::{self, ForkPlan, InitPlan};
+use crate::confinement::init;
+use crate::confinement::init_plan::{ForkPlan, InitPlan};
 use crate::confinement::network::NetworkPipes;
 use crate::confinement::plan::ConfinementPlan;
 use crate::confinement::{control, routes, view};

@@ -19,6 +19,7 @@ mod descriptors;
 pub(crate) mod egress;
 pub(crate) mod ids;
 mod init;
+pub(crate) mod init_plan;
 mod launcher;
 mod network;
 pub(crate) mod plan;

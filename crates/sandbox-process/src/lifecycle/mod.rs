@@ -6,3 +6,4 @@ pub(crate) mod monitor;
 pub(crate) mod observe;
 pub(crate) mod start;
 pub(crate) mod stop;
+pub(crate) mod tracked;

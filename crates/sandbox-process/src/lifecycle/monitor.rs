@@ -16,7 +16,6 @@ use domain::id::SandboxId;
 use domain::sandbox::{BackendFact, BackendState, SandboxError};
 use sandbox_provider::{SECRET_KEY_VARIABLE, SESSION_KEY_VARIABLE};
 use secrecy::SecretString;
-use tokio::process::Child;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
@@ -26,40 +25,15 @@ use crate::errors::blocking;
 use crate::files::log_file;
 use crate::files::state::{LifecyclePhase, ProcessState};
 use crate::lifecycle::observe::describe;
-use crate::lifecycle::start::ProcessStartPermit;
+use crate::lifecycle::tracked::{BootInProgress, MainProcess, TrackedProcess};
 use crate::processes::marker;
-use crate::processes::pidfd::{PidHandle, PidWatch};
+use crate::processes::pidfd::PidHandle;
 use crate::processes::proc::{self, ProcessKey};
-use crate::processes::spawn::PortReservation;
 
 const LOG_CHECK_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Interval of checks of a booting agent server.
 const LISTENER_CHECK_INTERVAL: Duration = Duration::from_millis(25);
-
-#[derive(Debug)]
-pub(crate) struct TrackedProcess {
-    key: ProcessKey,
-    /// Set before the service stops the process: its exit is then not reported.
-    is_exit_requested: Arc<AtomicBool>,
-    /// `true` when the process has exited and, if it is a child, is reaped.
-    ended: watch::Receiver<bool>,
-}
-
-/// How the exit of a main process is noticed.
-pub(crate) enum MainProcess {
-    /// A child of this process; waiting for it also reaps it.
-    Child(Box<Child>),
-    /// A child of an earlier service.
-    Adopted(PidWatch),
-}
-
-/// Held by a start until the agent server answers.
-pub(crate) struct BootInProgress {
-    pub(crate) port: u16,
-    pub(crate) permit: ProcessStartPermit,
-    pub(crate) reservation: PortReservation,
-}
 
 struct Monitor {
     id: SandboxId,

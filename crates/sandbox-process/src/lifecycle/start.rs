@@ -21,7 +21,6 @@ use domain::sandbox::{SandboxEndpoints, SandboxError, SandboxLaunch};
 use sandbox_provider::{AGENT_SERVER_PORT, SESSION_KEY_VARIABLE};
 use secrecy::ExposeSecret;
 use tokio::process::Child;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use crate::backend::ProcessInner;
@@ -33,15 +32,12 @@ use crate::files::layout::SandboxPaths;
 use crate::files::lock::SandboxFileLock;
 use crate::files::state::{LifecyclePhase, ProcessState};
 use crate::files::{certificates, if_exists, log_file};
-use crate::lifecycle::monitor::{BootInProgress, MainProcess};
 use crate::lifecycle::stop::StopMode;
+use crate::lifecycle::tracked::{BootInProgress, MainProcess, ProcessStartPermit};
 use crate::processes::marker;
 use crate::processes::proc::{self, ProcessKey};
 use crate::processes::programs::find_program;
 use crate::processes::spawn::{self, PortReservation};
-
-/// A permit to start a process, which limits parallel starts; `None` if the sandbox runs already.
-pub(crate) type ProcessStartPermit = Option<OwnedSemaphorePermit>;
 
 impl ProcessInner {
     /// Waits in the queue of starts. A running sandbox does not queue.

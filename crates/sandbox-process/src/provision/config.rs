@@ -10,15 +10,6 @@ use secrecy::SecretString;
 
 use super::package::PythonProgram;
 
-/// Versions of libraries that the agent server's own metadata leaves open: with a later `litellm` or `fastmcp` the default
-/// version does not resolve, or is untested.
-pub(super) const PINS: [&str; 3] = [
-    "litellm==1.105.3",
-    "fastmcp==3.4.10",
-    // Programs of sandboxes use it: scripts of automations install their packages with it.
-    "uv==0.13.9",
-];
-
 /// How and where to install a program.
 #[derive(Debug, Clone)]
 pub struct Config {

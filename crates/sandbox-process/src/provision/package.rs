@@ -4,8 +4,16 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use super::boot;
-use super::config::PINS;
 use super::tested::{AGENT_SERVERS, AUTOMATIONS, TestedRelease};
+
+/// Versions of libraries that the agent server's own metadata leaves open: with a later `litellm` or `fastmcp` the default
+/// version does not resolve, or is untested.
+const PINS: [&str; 3] = [
+    "litellm==1.105.3",
+    "fastmcp==3.4.10",
+    // Programs of sandboxes use it: scripts of automations install their packages with it.
+    "uv==0.13.9",
+];
 
 /// A program that is installed from Python packages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

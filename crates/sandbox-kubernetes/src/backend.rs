@@ -21,12 +21,12 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use url::Url;
 
+use crate::changes::Changes;
 use crate::cluster::{Cluster, Found};
 use crate::config::{KubernetesConfig, KubernetesSpec};
 use crate::errors::ClusterError;
 use crate::manifest::{address, fingerprint};
 use crate::names;
-use crate::watch::Changes;
 
 pub(crate) const NAME: &str = "kubernetes";
 

@@ -9,7 +9,7 @@ use sandbox_provider::container_settings::ExposedPort;
 use secrecy::SecretString;
 use settings::{SettingLayers, SettingReader};
 
-use crate::settings::SECTION;
+use crate::section::SECTION;
 
 /// Configuration of [`KubernetesSandboxes`](crate::KubernetesSandboxes).
 #[derive(Debug, Clone)]

@@ -13,6 +13,7 @@
 
 mod backend;
 mod causes;
+mod changes;
 mod cluster;
 mod config;
 mod doctor;
@@ -24,6 +25,7 @@ mod logs;
 mod manifest;
 mod names;
 mod provider;
+mod section;
 mod settings;
 mod state;
 mod walls;

@@ -16,7 +16,7 @@ use settings::{SettingReader, SettingSection};
 use crate::KubernetesSandboxes;
 use crate::backend::{MAX_PARALLEL_STARTS, NAME};
 use crate::config::{KubernetesConfig, KubernetesSpec};
-use crate::settings::SECTION;
+use crate::section::SECTION;
 
 /// Registers pods of a Kubernetes cluster.
 #[derive(Debug)]
@@ -93,8 +93,7 @@ impl ConfiguredBackend for ConfiguredKubernetes {
             endpoints: backend,
             specs,
             callbacks: None,
-            egress: None,
-            gateway: None,
+                gateway: None,
         })
     }
 

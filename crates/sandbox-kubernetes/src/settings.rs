@@ -7,40 +7,9 @@ use sandbox_provider::container_settings::{
     capabilities, cpus, directory, exposed_ports, id_and_image, is_inside, memory, secret_env,
     templates,
 };
-use settings::{Redaction, SettingReader, SettingSection, TemplateKeys};
+use settings::SettingReader;
 
 use crate::config::{ClusterAccess, KubernetesConfig, KubernetesSpec, PodEngine};
-
-/// What the backend adds to the mechanism of the configuration. Its defaults are in `config/default.toml`.
-pub(crate) const SECTION: SettingSection = SettingSection {
-    defaults: "",
-    templates: Some(TemplateKeys {
-        section: "kubernetes",
-        table: "kubernetes.templates",
-        required: &["kubernetes.id", "kubernetes.image"],
-        optional: &[
-            "kubernetes.command",
-            "kubernetes.entrypoint",
-            "kubernetes.working_dir",
-            "kubernetes.volume",
-            "kubernetes.user",
-            "kubernetes.group",
-            "kubernetes.memory",
-            "kubernetes.cpus",
-            "kubernetes.reserved_cpus",
-            "kubernetes.disk",
-            "kubernetes.capabilities",
-            "kubernetes.runtime_class",
-            "kubernetes.env",
-            "kubernetes.secret_env",
-            "kubernetes.secret_env_file",
-            "kubernetes.ports",
-            "sandbox.idle_stop",
-            "sandbox.lifetime",
-        ],
-    }),
-    redacted: &[("kubernetes.secret_env", Redaction::Assignments)],
-};
 
 /// Kubelets cannot start a container with less.
 const MIN_MEMORY_MIB: u64 = 16;

@@ -16,7 +16,7 @@ use crate::schema::codec::row_limit;
 use crate::schema::column_types::TimestampCol;
 use crate::schema::idempotency_keys::{self as keys, table};
 use crate::store::SqlStore;
-use crate::users::check_active_owner;
+use crate::users::activity::check_active_owner;
 
 /// Looks up an earlier request with the same key. The transaction that executes the request calls this first. Of two concurrent
 /// requests, one is retried and finds the response of the other.

@@ -9,46 +9,20 @@ use std::time::Duration;
 
 use diesel::connection::SimpleConnection;
 use diesel::prelude::*;
+use domain::coordination::change::{ChangeFeed, StoreChange};
 use domain::error::StoreError;
-use secrecy::SecretString;
+use futures::stream::BoxStream;
 use tokio::runtime::Handle;
 
 use crate::database::changes::SqlChangeFeed;
-use crate::database::connection::{ConnectionManager, InvalidStorageUrl, Target};
+pub use crate::database::config::StoreConfig;
+use crate::database::connection::{AnyConnection, ConnectionManager, InvalidStorageUrl, Target};
 use crate::database::migrate::{self, MigrationError};
 use crate::database::pool::Database;
 use crate::database::pool::{JobMode, Workload};
-use crate::error::unavailable;
+use crate::error::{TransactionError, unavailable};
 
 const PING_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// The database and its limits.
-#[derive(Debug, Clone)]
-pub struct StoreConfig {
-    /// `sqlite://PATH` or (feature `postgres`) `postgres://…`, which goes to libpq with all its parameters (`sslmode`, …).
-    /// Secret, because it may hold a password.
-    pub url: SecretString,
-    /// Number of connections for reads of users' requests. Scans have a quarter as many. On Postgres, users' writes have as
-    /// many, sandboxes' reports and background work half as many each.
-    pub connections: u32,
-    /// Time that a call waits for a slot before it fails with [`StoreError::Unavailable`].
-    pub slot_timeout: Duration,
-    /// Time that a call may take once it has a slot. It is longer than Postgres' own timeouts of statements (30 s) and locks
-    /// (10 s), because it ends calls of a database that does not respond at all.
-    pub job_timeout: Duration,
-}
-
-impl StoreConfig {
-    /// A configuration with 4 connections, 5 seconds to wait for a slot and 60 seconds per call.
-    pub fn new(url: impl Into<SecretString>) -> Self {
-        Self {
-            url: url.into(),
-            connections: 4,
-            slot_timeout: Duration::from_secs(5),
-            job_timeout: Duration::from_secs(60),
-        }
-    }
-}
 
 /// Error of [`SqlStore::open`].
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +56,12 @@ pub struct SqlStore {
     pub(crate) wal_path: Option<PathBuf>,
 }
 
+impl ChangeFeed for SqlStore {
+    fn changes(&self) -> BoxStream<'static, StoreChange> {
+        self.changes.subscribe()
+    }
+}
+
 impl SqlStore {
     /// Opens the database, creates its file with mode `0600`, runs migrations and builds the pools. All blocking work runs
     /// on `runtime`.
@@ -91,6 +71,16 @@ impl SqlStore {
             .spawn_blocking(move || open(&config, &handle))
             .await
             .map_err(|error| OpenError::Connect(error.into()))?
+    }
+
+    /// Runs a job of this workload, without a tenant.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        workload: Workload,
+        mode: JobMode,
+        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.db.for_workload(workload).run(mode, job).await
     }
 
     /// Checks that the database responds. Cheap. `/ready` runs further checks, so the timeout is shorter than that of a

@@ -30,7 +30,7 @@ use crate::schema::{
     conversations, pending_messages, pending_messages as pending, sandboxes, start_tasks,
 };
 use crate::store::SqlStore;
-use crate::users::check_active_owner;
+use crate::users::activity::check_active_owner;
 
 /// The target conversation, or why it cannot take pending messages.
 fn resolve_target(

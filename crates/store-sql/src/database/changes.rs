@@ -8,10 +8,11 @@
 //! notifies in batches. The batches have a channel of their own, because earlier releases read unknown notifications as
 //! [`StoreChange::Gap`]. A crash or an overflow loses hints; subscribers therefore also poll from time to time.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+#[cfg(feature = "postgres")]
+use std::sync::Arc;
+use std::sync::PoisonError;
 
-use domain::coordination::change::{ChangeFeed, StoreChange};
+use domain::coordination::change::StoreChange;
 use domain::id::ConversationId;
 use futures::stream::{self, BoxStream, StreamExt};
 use tokio::runtime::Handle;
@@ -19,10 +20,10 @@ use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::task::AbortHandle;
 
 use crate::database::connection::{AnyConnection, Target};
+use crate::database::hints::PendingHints;
 #[cfg(feature = "postgres")]
 use crate::database::listener;
 use crate::error::TransactionError;
-use crate::store::SqlStore;
 
 /// Changes that a slow subscriber may miss before it receives a gap notice.
 const CHANNEL_CAPACITY: usize = 1024;
@@ -35,9 +36,6 @@ pub(crate) struct SqlChangeFeed {
     listener: Option<AbortHandle>,
     pending: PendingHints,
 }
-
-/// Conversations with new events whose hints have not been sent.
-pub(super) type PendingHints = Arc<Mutex<BTreeSet<ConversationId>>>;
 
 impl SqlChangeFeed {
     /// Connects and starts to listen. Blocks.
@@ -60,6 +58,18 @@ impl SqlChangeFeed {
         }
     }
 
+    /// The changes from now on.
+    pub(crate) fn subscribe(&self) -> BoxStream<'static, StoreChange> {
+        stream::unfold(self.sender.subscribe(), |mut changes| async move {
+            match changes.recv().await {
+                Ok(change) => Some((change, changes)),
+                Err(RecvError::Lagged(_)) => Some((StoreChange::Gap, changes)),
+                Err(RecvError::Closed) => None,
+            }
+        })
+        .boxed()
+    }
+
     /// Queues a hint to other processes that this conversation has new events. Cheap.
     pub(crate) fn hint(&self, conversation: ConversationId) {
         if self.listener.is_none() {
@@ -77,19 +87,6 @@ impl Drop for SqlChangeFeed {
         if let Some(listener) = &self.listener {
             listener.abort();
         }
-    }
-}
-
-impl ChangeFeed for SqlStore {
-    fn changes(&self) -> BoxStream<'static, StoreChange> {
-        stream::unfold(self.changes.sender.subscribe(), |mut changes| async move {
-            match changes.recv().await {
-                Ok(change) => Some((change, changes)),
-                Err(RecvError::Lagged(_)) => Some((StoreChange::Gap, changes)),
-                Err(RecvError::Closed) => None,
-            }
-        })
-        .boxed()
     }
 }
 

@@ -13,8 +13,8 @@ use tokio::runtime::Handle;
 use tokio::sync::broadcast;
 use tokio::task::AbortHandle;
 
-use crate::database::changes::PendingHints;
 use crate::database::connection::{AnyConnection, ConnectionManager, Target};
+use crate::database::hints::PendingHints;
 
 const CHANGES_CHANNEL: &str = "agent_workspace";
 const EVENTS_CHANNEL: &str = "agent_workspace_events";

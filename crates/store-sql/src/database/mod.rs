@@ -2,7 +2,9 @@
 
 pub(crate) mod changes;
 pub(crate) mod circuit_breaker;
+pub(crate) mod config;
 pub(crate) mod connection;
+mod hints;
 pub(crate) mod inspect;
 #[cfg(feature = "postgres")]
 mod listener;

@@ -34,10 +34,10 @@ use self::job_queue::{Job, Tenant};
 use self::partition::PoolPartition;
 use self::running_jobs::RunningJobs;
 use crate::database::circuit_breaker::CircuitBreaker;
+use crate::database::config::StoreConfig;
 pub(crate) use crate::database::connection::JobMode;
 use crate::database::connection::{self, AnyConnection, ConnectionManager, Target};
 use crate::error::{TransactionError, unavailable};
-use crate::store::{SqlStore, StoreConfig};
 
 /// Interval at which a job that waits for a connection checks whether the database is available.
 const AVAILABILITY_CHECK_INTERVAL: Duration = Duration::from_millis(50);
@@ -231,18 +231,6 @@ impl TenantJobs<'_> {
 fn retry_backoff(retries: u32) -> Duration {
     let random = RandomState::new().build_hasher().finish();
     Duration::from_micros(random % (1000 << retries.min(6)))
-}
-
-impl SqlStore {
-    /// Runs a job of this workload, without a tenant.
-    pub(crate) async fn run<T: Send + 'static>(
-        &self,
-        workload: Workload,
-        mode: JobMode,
-        job: impl FnMut(&mut AnyConnection) -> Result<T, TransactionError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        self.db.for_workload(workload).run(mode, job).await
-    }
 }
 
 /// Resources that a job uses on its thread.

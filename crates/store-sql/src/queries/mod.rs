@@ -3,6 +3,7 @@
 pub(crate) mod delete_rows;
 pub(crate) mod page_token;
 pub(crate) mod static_sql;
+pub(crate) mod text_functions;
 
 /// Adds a condition to a boxed query for each value that is set.
 macro_rules! filter_by {

@@ -80,7 +80,7 @@ pub(crate) fn insert_within_caps(
     sandbox: &Sandbox,
     caps: SandboxCaps,
 ) -> Result<(), TransactionError> {
-    crate::users::check_active_owner(conn, &sandbox.owner)?;
+    crate::users::activity::check_active_owner(conn, &sandbox.owner)?;
     check_caps(conn, &sandbox.owner.user(), caps)?;
     diesel::insert_into(sandboxes::table)
         .values(SandboxRow::from(sandbox))
@@ -148,7 +148,7 @@ pub(crate) fn resume(
     caps: SandboxCaps,
     at: Timestamp,
 ) -> Result<Sandbox, TransactionError> {
-    crate::users::check_active_owner(conn, &sandbox.owner)?;
+    crate::users::activity::check_active_owner(conn, &sandbox.owner)?;
     check_caps(conn, &sandbox.owner.user(), caps)?;
     sandbox.status = SandboxStatus::Starting;
     sandbox.status_detail = None;

@@ -6,7 +6,6 @@ mod vault;
 use async_trait::async_trait;
 use diesel::prelude::*;
 use diesel::result::{DatabaseErrorKind, Error as DriverError};
-use diesel::sql_types::Text;
 use domain::clock::Timestamp;
 use domain::encryption::cipher::Sealed;
 use domain::error::{Entity, StoreError};
@@ -23,24 +22,15 @@ use crate::database::pool::JobMode;
 use crate::error::{QueryResultExt, TransactionError, conflict, map_unique_violation};
 use crate::events::octet_length;
 use crate::queries::page_token;
+use crate::queries::text_functions::{lower, replace};
 use crate::schema::codec::replace_nul;
 use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
 use crate::schema::rows::same_fields;
 use crate::schema::secrets;
 use crate::store::SqlStore;
-use crate::users::check_active_owner;
+use crate::users::activity::check_active_owner;
 
 const PAGE_TOKEN_LIST: &str = "secrets";
-
-diesel::define_sql_function! {
-    /// Folds only ASCII letters: `SQLite` always does, Postgres does so with the collation of the column.
-    fn lower(text: Text) -> Text;
-}
-
-diesel::define_sql_function! {
-    /// Equal in both databases. Unlike `LIKE`, it has no wildcards.
-    fn replace(text: Text, needle: Text, by: Text) -> Text;
-}
 
 /// Name, description, hosts, and length of the sealed value.
 type SummaryRow = (String, String, TextCol<HostRules>, i32);

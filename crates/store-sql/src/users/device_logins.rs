@@ -15,7 +15,8 @@ use crate::schema::column_types::{TextCol, TimestampCol};
 use crate::schema::device_logins;
 use crate::schema::rows::same_fields;
 use crate::store::SqlStore;
-use crate::users::{self, api_keys};
+use crate::users::activity::is_active;
+use crate::users::api_keys;
 
 #[derive(Queryable, Selectable, Insertable)]
 #[diesel(table_name = device_logins, treat_none_as_default_value = false)]
@@ -68,7 +69,7 @@ pub(crate) fn redeem(
         .find(hash.to_string())
         .filter(device_logins::user_id.eq(user))
         .filter(device_logins::expires_at.gt(TimestampCol(now)));
-    if diesel::delete(confirmed).execute(conn)? == 0 || !users::is_active(conn, user)? {
+    if diesel::delete(confirmed).execute(conn)? == 0 || !is_active(conn, user)? {
         return Ok(false);
     }
     api_keys::insert(conn, key)?;
@@ -121,7 +122,7 @@ impl DeviceLoginRepository for SqlStore {
                 return Ok(None);
             };
             let is_valid = match &found.user {
-                Some(user) => users::is_active(conn, user.as_str())?,
+                Some(user) => is_active(conn, user.as_str())?,
                 None => true,
             };
             Ok(is_valid.then_some(found))

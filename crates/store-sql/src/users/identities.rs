@@ -18,7 +18,8 @@ use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
 use crate::schema::rows::same_fields;
 use crate::schema::{identities, users as user_rows};
 use crate::store::SqlStore;
-use crate::users::{passwords, sessions};
+use crate::users::activity::{is_active, password_of};
+use crate::users::sessions;
 
 #[derive(Queryable, Selectable, Insertable)]
 #[diesel(table_name = identities, treat_none_as_default_value = false)]
@@ -77,7 +78,7 @@ pub(crate) fn unlink(
     if diesel::delete(identity).execute(conn)? == 0 {
         return Ok(false);
     }
-    if count(conn, user)? == 0 && passwords::load(conn, user)?.is_none() {
+    if count(conn, user)? == 0 && password_of(conn, user)?.is_none() {
         return Err(conflict(Entity::Identity));
     }
     sessions::end_others(conn, user, keep)?;
@@ -101,7 +102,7 @@ pub(crate) fn begin_session(
             identities::email.eq(email.map(|email| email.address.as_str())),
         ))
         .execute(conn)?;
-    if changed == 0 || !super::is_active(conn, user)? {
+    if changed == 0 || !is_active(conn, user)? {
         return Ok(false);
     }
     if let Some(role) = role {

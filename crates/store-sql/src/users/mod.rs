@@ -1,5 +1,6 @@
 //! `UserRepository`, and checks for deleted users within transactions of other repositories.
 
+pub(crate) mod activity;
 pub(crate) mod administration;
 pub(crate) mod api_keys;
 pub(crate) mod audit_log;
@@ -7,6 +8,7 @@ pub(crate) mod device_logins;
 mod egress_requests;
 pub(crate) mod identities;
 mod organization_changes;
+mod organization_deletion;
 pub(crate) mod organizations;
 pub(crate) mod passwords;
 pub(crate) mod purge;
@@ -19,64 +21,19 @@ use async_trait::async_trait;
 use diesel::prelude::*;
 use domain::clock::Timestamp;
 use domain::error::{Entity, StoreError};
-use domain::id::{OwnerId, UserId};
+use domain::id::UserId;
 use domain::user::identity::{PurgeCounts, Role, USER_NAME_REUSE_GRACE, User, UserRepository};
 
+use self::activity::{UserRow, load};
 use self::purge::{has_rows, is_purged};
 use crate::database::connection::{AnyBackend, AnyConnection};
 use crate::database::pool::{JobMode, Workload};
-use crate::error::{QueryResultExt, TransactionError, not_found};
+use crate::error::{QueryResultExt, TransactionError};
 use crate::queries::filter_by;
 use crate::schema::codec::row_limit;
 use crate::schema::column_types::{TextCol, TimestampCol};
-use crate::schema::rows::same_fields;
 use crate::schema::users;
 use crate::store::SqlStore;
-
-#[derive(Queryable, Selectable)]
-#[diesel(table_name = users)]
-struct UserRow {
-    id: TextCol<UserId>,
-    created_at: TimestampCol,
-    deleted_at: Option<TimestampCol>,
-    role: TextCol<Role>,
-    disabled_at: Option<TimestampCol>,
-}
-
-same_fields! {
-    read UserRow, User, [
-        id, created_at, deleted_at, role, disabled_at,
-    ]
-}
-
-fn load(conn: &mut AnyConnection, user: &str) -> Result<Option<UserRow>, TransactionError> {
-    users::table
-        .find(user)
-        .select(UserRow::as_select())
-        .first(conn)
-        .optional()
-        .map_decode_error(Entity::User)
-}
-
-/// Returns an error if the user was deleted or disabled, or is no member of the organization. In the caller's serializable
-/// transaction, a concurrent deletion either comes first or also deletes what the caller stores.
-pub(crate) fn check_active_owner(
-    conn: &mut AnyConnection,
-    owner: &OwnerId,
-) -> Result<(), TransactionError> {
-    let user = owner.user();
-    match load(conn, user.as_str())? {
-        Some(row) if row.deleted_at.is_some() => return Err(not_found(Entity::DeletedUser)),
-        Some(row) if row.disabled_at.is_some() => return Err(not_found(Entity::DisabledUser)),
-        _ => {}
-    }
-    match owner.shared_organization() {
-        Some(id) if organizations::membership(conn, id, user.as_str())?.is_none() => {
-            Err(not_found(Entity::Member))
-        }
-        _ => Ok(()),
-    }
-}
 
 /// Ensures in the caller's transaction that the user exists. A new user gets this role. Returns whether the user is new.
 pub(crate) fn ensure_exists(
@@ -101,12 +58,6 @@ pub(crate) fn ensure_exists(
 /// Whether the user exists and their deletion has not begun.
 pub(crate) fn exists(conn: &mut AnyConnection, user: &str) -> Result<bool, TransactionError> {
     Ok(load(conn, user)?.is_some_and(|row| row.deleted_at.is_none()))
-}
-
-/// Whether the user can sign in: they exist, are not disabled, and their deletion has not begun.
-fn is_active(conn: &mut AnyConnection, user: &str) -> Result<bool, TransactionError> {
-    let row = load(conn, user)?;
-    Ok(row.is_some_and(|row| row.deleted_at.is_none() && row.disabled_at.is_none()))
 }
 
 fn insert(

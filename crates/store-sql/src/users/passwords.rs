@@ -15,7 +15,8 @@ use crate::schema::column_types::{TextCol, TimestampCol};
 use crate::schema::rows::same_fields;
 use crate::schema::{one_time_links, users as user_rows};
 use crate::store::SqlStore;
-use crate::users::{device_logins, identities, sessions};
+use crate::users::activity::password_of;
+use crate::users::sessions;
 
 #[derive(Queryable, Selectable, Insertable)]
 #[diesel(table_name = one_time_links)]
@@ -31,21 +32,6 @@ same_fields! {
     LinkRow, OneTimeLink, [
         hash, user, created_at, expires_at,
     ]
-}
-
-/// Loads the password of a user who is not disabled and whose deletion has not begun.
-pub(crate) fn load(
-    conn: &mut AnyConnection,
-    user: &str,
-) -> Result<Option<PasswordHash>, TransactionError> {
-    let hash: Option<Option<String>> = user_rows::table
-        .find(user)
-        .filter(user_rows::deleted_at.is_null())
-        .filter(user_rows::disabled_at.is_null())
-        .select(user_rows::password_hash)
-        .first(conn)
-        .optional()?;
-    Ok(hash.flatten().map(PasswordHash::from_text))
 }
 
 /// Sets the first password of a user who was created in this transaction.
@@ -82,7 +68,7 @@ pub(crate) fn change(
     (before, password): (&PasswordHash, &PasswordHash),
     keep: Option<SessionId>,
 ) -> Result<bool, TransactionError> {
-    if load(conn, user)?.as_ref() != Some(before) {
+    if password_of(conn, user)?.as_ref() != Some(before) {
         return Ok(false);
     }
     set(conn, user, password, keep)
@@ -136,24 +122,12 @@ pub(crate) fn redeem(
     set(conn, user, password, None)
 }
 
-/// Removes all means by which a user signs in.
-pub(crate) fn erase(conn: &mut AnyConnection, user: &str) -> Result<(), TransactionError> {
-    sessions::end_others(conn, user, None)?;
-    identities::erase(conn, user)?;
-    device_logins::erase(conn, user)?;
-    delete_links(conn, user)?;
-    diesel::update(user_rows::table.find(user))
-        .set(user_rows::password_hash.eq(None::<String>))
-        .execute(conn)?;
-    Ok(())
-}
-
 #[async_trait]
 impl PasswordRepository for SqlStore {
     async fn find(&self, user: &UserId) -> Result<Option<PasswordHash>, StoreError> {
         let user = user.to_string();
         self.run(Workload::Requests, JobMode::Query, move |conn| {
-            load(conn, &user)
+            password_of(conn, &user)
         })
         .await
     }

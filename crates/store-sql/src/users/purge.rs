@@ -21,11 +21,11 @@ use crate::schema::column_types::UuidCol;
 use crate::schema::{
     api_keys, conversations, egress_requests, events, idempotency_keys, identities,
     model_reservations, model_spending, one_time_links, pending_messages, sandboxes, secrets,
-    sessions, settings, start_tasks,
+    sessions, settings, start_tasks, users,
 };
 use crate::start_tasks::rows::StepColumns;
 use crate::users::organizations::owners_of_user;
-use crate::users::{organizations, passwords};
+use crate::users::{device_logins, organizations, passwords};
 
 /// Detail of a start task whose owner was deleted; clients can read it.
 const DELETED_DURING_START: &str = "The user was deleted before the start had ended.";
@@ -175,13 +175,25 @@ pub(crate) fn erase_access(
 ) -> Result<PurgeCounts, TransactionError> {
     let keys = api_keys::table.filter(api_keys::user_id.eq(user));
     let api_keys = diesel::delete(keys).execute(conn)?;
-    passwords::erase(conn, user)?;
+    erase_sign_in(conn, user)?;
     organizations::end_memberships_of_user(conn, user, at)?;
     let owners = owners_of_user(conn, user)?;
     Ok(PurgeCounts {
         api_keys: api_keys as u64,
         ..erase_owned(conn, &owners, at)?
     })
+}
+
+/// Removes all means by which a user signs in.
+fn erase_sign_in(conn: &mut AnyConnection, user: &str) -> Result<(), TransactionError> {
+    crate::users::sessions::end_others(conn, user, None)?;
+    crate::users::identities::erase(conn, user)?;
+    device_logins::erase(conn, user)?;
+    passwords::delete_links(conn, user)?;
+    diesel::update(users::table.find(user))
+        .set(users::password_hash.eq(None::<String>))
+        .execute(conn)?;
+    Ok(())
 }
 
 /// Deletes settings and secrets of these owners, marks sandboxes as deleted and fails unfinished starts, whatever the limit.

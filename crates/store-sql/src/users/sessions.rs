@@ -17,8 +17,8 @@ use crate::schema::column_types::{TextCol, TimestampCol, UuidCol};
 use crate::schema::rows::same_fields;
 use crate::schema::{memberships, sessions, users as user_rows};
 use crate::store::SqlStore;
+use crate::users::activity::password_of;
 use crate::users::organizations::{MembershipColumns, active_membership};
-use crate::users::passwords;
 
 #[derive(Queryable, Selectable, Insertable)]
 #[diesel(table_name = sessions, treat_none_as_default_value = false)]
@@ -87,7 +87,7 @@ pub(crate) fn begin(
     password: &PasswordHash,
 ) -> Result<bool, TransactionError> {
     let user = session.user.as_str();
-    if passwords::load(conn, user)?.as_ref() != Some(password) {
+    if password_of(conn, user)?.as_ref() != Some(password) {
         return Ok(false);
     }
     insert(conn, session)?;

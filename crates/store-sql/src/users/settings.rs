@@ -14,7 +14,8 @@ use crate::schema::column_types::TimestampCol;
 use crate::schema::rows::same_fields;
 use crate::schema::settings;
 use crate::store::SqlStore;
-use crate::users::{check_active_owner, organizations};
+use crate::users::activity::check_active_owner;
+use crate::users::organizations;
 
 #[derive(Queryable, Selectable)]
 #[diesel(table_name = settings)]

@@ -21,13 +21,15 @@ use crate::config::DockerConfig;
 use crate::container::labels;
 use crate::disk::DiskMonitor;
 use crate::engine::Engine;
-use crate::engine::watch::PING_TIMEOUT;
 use crate::images::Images;
-use crate::lifecycle::observe::Ownership;
+use crate::lifecycle::ownership::Ownership;
 use crate::lifecycle::state_cache::StateCache;
 use crate::network::SandboxNetwork;
 use crate::network::callback_check::{self, ReachableUrls};
 use crate::network::proxy::ProxyListener;
+
+/// Of one ping of the engine.
+pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) const NAME: &str = "docker";
 

@@ -10,7 +10,7 @@ use sandbox_provider::{EgressPolicy, EgressSlot};
 use secrecy::SecretString;
 use settings::{SettingLayers, SettingReader};
 
-use crate::settings::SECTION;
+use crate::section::SECTION;
 
 /// Configuration of [`DockerSandboxes`](crate::DockerSandboxes).
 #[derive(Debug, Clone)]

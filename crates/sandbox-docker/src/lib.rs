@@ -28,6 +28,7 @@ mod lifecycle;
 mod logs;
 mod network;
 mod provider;
+mod section;
 mod settings;
 mod specs;
 

@@ -21,7 +21,7 @@ use crate::DockerSandboxes;
 use crate::backend::NAME;
 use crate::config::DockerConfig;
 use crate::container::HOST_NAME;
-use crate::settings::SECTION;
+use crate::section::SECTION;
 use crate::specs::specs;
 
 /// Time for an engine to answer before `auto` chooses another backend.

@@ -17,7 +17,7 @@ use futures::{Stream, StreamExt};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use crate::backend::DockerInner;
+use crate::backend::{DockerInner, PING_TIMEOUT};
 use crate::container::labels;
 use crate::engine::errors::{EngineError, EngineErrorKind};
 use crate::lifecycle::state_cache::Recheck;
@@ -25,9 +25,7 @@ use crate::lifecycle::state_cache::Recheck;
 /// Backoff between attempts to reach the engine.
 const MIN_RECONNECT_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_RECONNECT_BACKOFF: Duration = Duration::from_secs(1);
-/// Interval of pings, and the time-out of one.
 const PING_INTERVAL: Duration = Duration::from_secs(3);
-pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time without sandboxes after which the network is removed; creating one takes the engine a while.
 const NETWORK_IDLE_GRACE: Duration = Duration::from_secs(15);
 const RULES_INTERVAL: Duration = Duration::from_secs(60);

@@ -22,6 +22,7 @@ use crate::container::exit::{self, ContainerExit};
 use crate::container::labels::{self, Labels};
 use crate::container::published_ports;
 use crate::engine::errors::{EngineError, EngineErrorKind};
+use crate::lifecycle::ownership::Ownership;
 use crate::lifecycle::state_cache::{KnownState, ListedState};
 use crate::logs;
 
@@ -32,13 +33,6 @@ const OOM_REPORT_GRACE: Duration = Duration::from_millis(250);
 const RECENT_EXIT_AGE: Duration = Duration::from_secs(5);
 /// A container that ran longer may hold a user's work.
 const MAX_SHORT_RUN: Duration = Duration::from_secs(10);
-
-pub(crate) enum Ownership<T> {
-    Missing,
-    /// Belongs to another installation or program, and is never touched.
-    Foreign,
-    Ours(T),
-}
 
 /// A container of this installation, as inspected.
 pub(crate) struct ContainerSnapshot {

@@ -23,7 +23,8 @@ use crate::config::DockerSpec;
 use crate::container::labels;
 use crate::engine::errors::{EngineError, EngineErrorKind};
 use crate::lifecycle::create::{CreateOutcome, foreign};
-use crate::lifecycle::observe::{ContainerSnapshot, Ownership};
+use crate::lifecycle::observe::ContainerSnapshot;
+use crate::lifecycle::ownership::Ownership;
 use crate::lifecycle::state_cache::{KnownState, OperationGuard};
 
 /// Interval of checks while another task or process changes the container.

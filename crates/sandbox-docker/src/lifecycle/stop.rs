@@ -15,7 +15,8 @@ use crate::config::PauseMode;
 use crate::container;
 use crate::container::labels;
 use crate::engine::errors::{EngineError, EngineErrorKind};
-use crate::lifecycle::observe::{ContainerSnapshot, Ownership};
+use crate::lifecycle::observe::ContainerSnapshot;
+use crate::lifecycle::ownership::Ownership;
 use crate::lifecycle::state_cache::{KnownState, OperationGuard};
 
 /// Backoff while another process removes the resource.

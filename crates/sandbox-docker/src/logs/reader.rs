@@ -15,7 +15,7 @@ use tracing::subscriber::NoSubscriber;
 
 use crate::backend::DockerInner;
 use crate::engine::errors::{EngineError, EngineErrorKind};
-use crate::lifecycle::observe::Ownership;
+use crate::lifecycle::ownership::Ownership;
 
 const OPERATION: &str = "reading the log";
 

@@ -8,45 +8,10 @@ use std::time::Duration;
 use domain::id::HostId;
 use sandbox_provider::container_settings::templates;
 use sandbox_provider::{EgressPolicy, EgressSlot, reachable_network};
-use settings::{Redaction, SettingReader, SettingSection, TemplateKeys};
+use settings::SettingReader;
 
 use crate::config::{DockerConfig, DockerSpec, MetadataBlocking, RegistryCredentials};
 use values::{is_plain_name, is_socket};
-
-/// What the backend adds to the mechanism of the configuration. Its defaults are in `config/default.toml`.
-pub(crate) const SECTION: SettingSection = SettingSection {
-    defaults: "",
-    templates: Some(TemplateKeys {
-        section: "docker",
-        table: "docker.templates",
-        required: &["docker.id", "docker.image"],
-        optional: &[
-            "docker.command",
-            "docker.entrypoint",
-            "docker.working_dir",
-            "docker.volume",
-            "docker.user",
-            "docker.memory",
-            "docker.cpus",
-            "docker.pids",
-            "docker.disk",
-            "docker.capabilities",
-            "docker.read_only",
-            "docker.pause",
-            "docker.env",
-            "docker.secret_env",
-            "docker.secret_env_file",
-            "docker.ports",
-            "docker.mounts",
-            "sandbox.idle_stop",
-            "sandbox.lifetime",
-        ],
-    }),
-    redacted: &[
-        ("docker.registry_password", Redaction::Value),
-        ("docker.secret_env", Redaction::Assignments),
-    ],
-};
 
 impl DockerConfig {
     pub(crate) fn read(reader: &SettingReader<'_>, instance: HostId) -> Self {

@@ -8,6 +8,7 @@ use settings::SettingLayers;
 
 use super::*;
 use crate::config::{PauseMode, ResourceLimits};
+use crate::section::SECTION;
 
 /// The settings, and the configuration as it is shown.
 #[derive(Debug)]

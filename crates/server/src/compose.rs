@@ -1,5 +1,6 @@
 //! The composition root: the only file (with those in its folder) that names concrete adapters.
 
+pub(crate) mod adapters;
 mod automations;
 mod backends;
 pub(crate) mod egress;
@@ -9,7 +10,7 @@ mod mail;
 mod models;
 #[cfg(test)]
 mod tests;
-mod traces;
+pub(crate) mod traces;
 mod vault;
 mod web_app;
 
@@ -47,18 +48,13 @@ use crate::config::{AuthModeSetting, Config, OidcSettings, first_user, without_p
 use crate::disk_space::DiskSpace;
 use crate::listeners::callback::CallbackRoute;
 
-/// The store under a neutral name, for commands that inspect or administer it.
-pub(crate) use store_sql::{SchemaStatus, SqlStore as Store, StoreInspection};
-
-pub(crate) use agent_client::{AutomationsClient, probe};
+pub(crate) use adapters::{SchemaStatus, Store, StoreInspection, probe};
 pub(crate) use automations::{Automations, describe_automations, open_automations};
 pub(crate) use backends::{
     OpenedBackend, choose_backend, open_backend, prepare, previous_backend, unnamed_host,
 };
-pub(crate) use identity_providers::is_issuer;
-pub(crate) use mail::{is_mail_sender, open_mailer};
-pub(crate) use settings::EnvVariables;
-pub(crate) use traces::{Telemetry, open as open_telemetry};
+pub(crate) use mail::open_mailer;
+pub(crate) use traces::open as open_telemetry;
 pub(crate) use vault::{
     KeyFollower, Vault, check_legacy, is_sealed, master_keys, open as open_vault, unlock,
 };

@@ -26,7 +26,7 @@ use rustix::io::Errno;
 use tokio::runtime::Handle;
 use tokio::time::MissedTickBehavior;
 
-use crate::compose::Store;
+use crate::compose::adapters::Store;
 use crate::config::Config;
 
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);

@@ -24,7 +24,7 @@ use rustix::process::{
     DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit, umask,
 };
 
-use crate::compose::EnvVariables;
+use settings::EnvVariables;
 
 /// Marks a process whose standard input holds the variables. Such a process does not re-execute itself, so there is no
 /// loop.

@@ -14,7 +14,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer, Registry, fmt, registry, reload};
 
-use crate::compose::Telemetry;
+use crate::compose::traces::Telemetry;
 use crate::config::{LogFormat, LogSettings};
 
 /// Crates that log too much: at `info` they repeat the service's own lines, or log an error for each client that does not

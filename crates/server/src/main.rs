@@ -14,6 +14,7 @@ mod hardening;
 mod lifecycle;
 mod listeners;
 mod logging;
+mod password_link;
 mod remote;
 
 use std::ffi::OsString;
@@ -27,11 +28,11 @@ use clap::Parser as _;
 
 use crate::cli::{Cli, CliCommand, Command, Web};
 use crate::commands::{doctor, healthcheck, hosts, keys, manual, secrets, users};
-use crate::compose::EnvVariables;
 use crate::config::{Config, ConfigError};
 use crate::data_dir::DataDir;
 use crate::lifecycle::serve;
 use crate::logging::LogLevelHandle;
+use settings::EnvVariables;
 
 /// The system's allocator keeps most memory of a burst of large responses, because its arenas end at their highest
 /// allocation. jemalloc returns pages in a background thread, a second after their last use (`.cargo/config.toml`).

@@ -18,7 +18,7 @@ use crate::cli::{Delete, Email, Link, Users};
 use crate::compose::{self, Store};
 use crate::config::{AuthModeSetting, Config};
 use crate::data_dir::DataDir;
-use crate::lifecycle::first_link::link_text;
+use crate::password_link::link_text;
 
 const PAGE_LENGTH: usize = 500;
 

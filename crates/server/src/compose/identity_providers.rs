@@ -4,14 +4,9 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use domain::id::ProviderName;
-use oidc::{Issuer, OidcProviders, ProviderConfig};
+use oidc::{OidcProviders, ProviderConfig};
 
 use crate::config::OidcSettings;
-
-/// Whether a text can be the URL of a provider.
-pub(crate) fn is_issuer(text: &str) -> bool {
-    text.parse::<Issuer>().is_ok()
-}
 
 pub(super) fn open(settings: &[OidcSettings]) -> anyhow::Result<OidcProviders> {
     let configs = settings.iter().map(|provider| {

@@ -5,14 +5,9 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use domain::user::mail::Mailer;
 use git_hosting::CaCertificates;
-use smtp::{Config, Encryption, Sender, SmtpMailer};
+use smtp::{Config, Encryption, SmtpMailer};
 
 use crate::config::{MailSettings, MailTlsSetting};
-
-/// Whether mails can come from this text.
-pub(crate) fn is_mail_sender(text: &str) -> bool {
-    text.parse::<Sender>().is_ok()
-}
 
 pub(super) fn mailer(settings: Option<&MailSettings>) -> anyhow::Result<Option<Arc<dyn Mailer>>> {
     let opened = settings.map(open_mailer).transpose()?;

@@ -17,7 +17,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 use url::Url;
 
-use crate::compose::AutomationsClient;
+use crate::compose::adapters::AutomationsClient;
 
 pub(crate) use self::cleanup::RunCleanup;
 

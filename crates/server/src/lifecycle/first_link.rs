@@ -10,11 +10,12 @@ use domain::user::administration::AdminChange;
 use domain::user::administration::AdministrationRepository as _;
 use domain::user::identity::Role;
 use domain::user::sign_in::{PasswordRepository, SignInChange};
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::SecretString;
 use url::Url;
 
 use crate::compose::{self, Store};
 use crate::config::{AuthModeSetting, AuthSettings};
+use crate::password_link::link_text;
 
 /// A link by which its holder sets the password of this administrator.
 #[derive(Debug)]
@@ -28,12 +29,6 @@ impl FirstLink {
     pub(crate) fn text(&self, public_url: &Url) -> String {
         link_text(public_url, &self.token)
     }
-}
-
-/// The code is in the fragment, which browsers do not send.
-pub(crate) fn link_text(public_url: &Url, token: &SecretString) -> String {
-    let base = public_url.as_str().trim_end_matches('/');
-    format!("{base}/password#{}", token.expose_secret())
 }
 
 /// Makes a link for the oldest administrator, as long as no administrator has a password. Each start makes a new one: the
@@ -85,6 +80,7 @@ mod tests {
     use domain::clock::{Clock as _, SystemClock};
     use domain::user::identity::KeyHash;
     use domain::user::sign_in::PasswordHash;
+    use secrecy::ExposeSecret as _;
 
     use super::*;
     use crate::config::Config;

@@ -4,9 +4,10 @@
 use application::App;
 use http_api::HttpState;
 
-use crate::compose::{self, EnvVariables};
+use crate::compose;
 use crate::config::Config;
 use crate::logging::LogLevelHandle;
+use settings::EnvVariables;
 
 /// Keys that apply without a restart, or their prefixes. CORS origins are not among them: agent servers keep those of their
 /// start.

@@ -14,7 +14,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use sandbox_provider::{Installation, SandboxNetworking};
 use tokio::runtime::Handle;
 
-use crate::compose::{self, Automations, EnvVariables, KeyFollower, OpenedBackend, Service};
+use crate::compose::{self, Automations, KeyFollower, OpenedBackend, Service};
 use crate::config::{AuthModeSetting, Config};
 use crate::data_dir::DataDir;
 use crate::disk_space::DiskSpace;
@@ -28,6 +28,7 @@ use crate::lifecycle::shutdown::{RunningListeners, Signals, serve_until_stopped}
 use crate::listeners::callback::{CallbackListener, CallbackRoute};
 use crate::listeners::http_server::{http_server, listen, spawn_http_server};
 use crate::logging::LogLevelHandle;
+use settings::EnvVariables;
 
 /// Time for background work to stop after the last request. The next start resumes unfinished work.
 const BACKGROUND_GRACE: Duration = Duration::from_secs(5);

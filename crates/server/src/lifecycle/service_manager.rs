@@ -9,7 +9,7 @@ use std::time::Duration;
 use domain::error::chain;
 use settings::variable;
 
-use crate::compose::EnvVariables;
+use settings::EnvVariables;
 
 /// Names the manager's socket.
 const VARIABLE: &str = "NOTIFY_SOCKET";

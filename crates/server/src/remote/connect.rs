@@ -11,9 +11,10 @@ use url::Url;
 
 use super::args::ServiceArgs;
 use super::saved_login::SavedLogin;
-use crate::compose::{self, EnvVariables};
+use crate::compose;
 use crate::config::{AuthModeSetting, Config};
 use crate::data_dir::DataDir;
+use settings::EnvVariables;
 
 // Not `WORKSPACE_…`: those are keys of the service's configuration, where unknown ones are errors.
 const URL_VARIABLE: &str = "AGENT_WORKSPACE_URL";

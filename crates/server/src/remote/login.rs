@@ -5,7 +5,7 @@ use client::{Client, Error};
 
 use super::output::{CommandOutput, plain};
 use super::saved_login::{SavedLogin, path};
-use crate::compose::EnvVariables;
+use settings::EnvVariables;
 
 /// Longest text of a service that is shown.
 const MAX_SHOWN_CHARS: usize = 300;

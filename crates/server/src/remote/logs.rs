@@ -1,15 +1,25 @@
 //! The command `sandboxes logs`.
 
+use client::Error;
 use futures::TryStreamExt as _;
 use serde_json::json;
 
 use super::args::Logs;
 use super::connect::Connection;
-use super::output::CommandOutput;
-use super::sandboxes::explain_missing;
+use super::output::{CommandOutput, plain};
 
 /// Longest complete line in bytes; a longer one is printed in parts.
 const MAX_LINE_BYTES: usize = 1 << 20;
+
+/// Adds advice to an error about a sandbox. The service answers 404 also for sandboxes of other users.
+pub(super) fn explain_missing(error: Error, id: &str, connection: &Connection) -> anyhow::Error {
+    if error.refusal().is_some_and(|refusal| refusal.status == 404) {
+        let id = plain(id, 100);
+        anyhow::anyhow!("there is no sandbox {id}: `agent-workspace sandboxes list` lists all")
+    } else {
+        connection.explain(error)
+    }
+}
 
 /// Prints the last lines, and with `--follow` new ones, until the sandbox stops.
 pub(super) async fn run(

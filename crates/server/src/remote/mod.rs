@@ -21,13 +21,13 @@ use std::path::Path;
 use anyhow::Context as _;
 use clap::Subcommand;
 
-use crate::compose::EnvVariables;
 use args::{
     AtService, AutomationsCommand, ConversationsCommand, EgressCommand, LoginArgs,
     OrganizationsCommand, SandboxesCommand, ServiceArgs, SpecsCommand,
 };
 use connect::Connection;
 use output::CommandOutput;
+use settings::EnvVariables;
 
 /// Commands that call a running service.
 #[derive(Debug, Subcommand)]

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::args::{Listing, SandboxesCommand, SpecsCommand};
 use super::connect::Connection;
-use super::logs;
+use super::logs::{self, explain_missing};
 use super::output::{CommandOutput, plain};
 
 const TABLE_HEADER: &str = "ID                                STATUS    SPEC                              CREATED               DETAIL";
@@ -46,16 +46,6 @@ pub(super) async fn run(
     match current {
         Some(sandbox) => output.item(&sandbox, &format!("{id}  {}", sandbox.status)),
         None => anyhow::bail!("the sandbox {id} was deleted during this command"),
-    }
-}
-
-/// Adds advice to an error about a sandbox. The service answers 404 also for sandboxes of other users.
-pub(super) fn explain_missing(error: Error, id: &str, connection: &Connection) -> anyhow::Error {
-    if error.refusal().is_some_and(|refusal| refusal.status == 404) {
-        let id = plain(id, 100);
-        anyhow::anyhow!("there is no sandbox {id}: `agent-workspace sandboxes list` lists all")
-    } else {
-        connection.explain(error)
     }
 }
 

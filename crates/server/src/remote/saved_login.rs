@@ -10,7 +10,7 @@ use keyring::private_file;
 use secrecy::{ExposeSecret as _, SecretString};
 use settings::variable;
 
-use crate::compose::EnvVariables;
+use settings::EnvVariables;
 
 /// The file below the configuration directory.
 const FILE: &str = "agent-workspace/login";

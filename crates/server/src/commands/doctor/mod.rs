@@ -15,11 +15,12 @@ use std::net::SocketAddr;
 use http_api::Listener;
 use sandbox_provider::{CallbackCheck, Installation, SandboxNetworking};
 
-use crate::compose::{self, EnvVariables};
+use crate::compose;
 use crate::config::Config;
 use crate::data_dir::DataDir;
 use crate::listeners::callback::CallbackRoute;
 use crate::listeners::http_server::listen;
+use settings::EnvVariables;
 
 pub(crate) use sandbox_provider::DoctorReport;
 

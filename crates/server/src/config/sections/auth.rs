@@ -9,18 +9,10 @@ use sandbox_provider::is_loopback;
 use secrecy::SecretString;
 use settings::SettingReader;
 
+pub(crate) use super::auth_mode::AuthModeSetting;
 use super::http::HttpSettings;
 use super::identity_providers::OidcSettings;
 use super::storage::StorageSettings;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AuthModeSetting {
-    ApiKey,
-    /// Users sign in; API keys work as well.
-    Accounts,
-    /// Requests need no key: all act as one local user.
-    Open,
-}
 
 #[derive(Debug, Clone)]
 pub(crate) struct AuthSettings {

@@ -7,7 +7,7 @@ use domain::id::ProviderName;
 use secrecy::SecretString;
 use settings::{Redaction, SettingReader, SettingSection, TemplateKeys};
 
-use super::auth::AuthModeSetting;
+use super::auth_mode::AuthModeSetting;
 
 /// One login page has no room for more.
 const MAX_PROVIDERS: usize = 20;
@@ -95,7 +95,7 @@ impl OidcSettings {
         let issuer = check(
             "auth.oidc.issuer",
             "an https URL without query and fragment (http only on a loopback address)",
-            crate::compose::is_issuer,
+            crate::compose::adapters::is_issuer,
         );
         let label = reader.optional("auth.oidc.label");
         let scopes = reader.parsed_list("auth.oidc.scopes", "words", |text| {

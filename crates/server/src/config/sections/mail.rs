@@ -46,7 +46,7 @@ impl MailSettings {
         let from = reader.optional_parsed(
             "mail.from",
             "an address, e.g. agents@example.org or Agents <agents@example.org>",
-            |text| crate::compose::is_mail_sender(text).then(|| text.to_owned()),
+            |text| crate::compose::adapters::is_mail_sender(text).then(|| text.to_owned()),
         );
         let port = reader.number("mail.port", 1..=65_535);
         let credentials = credentials(reader);

@@ -1,6 +1,7 @@
 //! The sections of the configuration: one struct each, with what it reads.
 
 pub(super) mod auth;
+mod auth_mode;
 pub(super) mod automations;
 pub(super) mod broker;
 pub(super) mod egress;

@@ -44,7 +44,7 @@ use domain::user::usage::QuotaLimits;
 pub use error::AppError;
 pub use policy::{AuthMode, Policy, Retention, SecretForm, SessionLifetimes, WarmPolicy};
 pub use ports::Ports;
-pub use runtime::hosts::{HostCounts, KnownHosts};
+pub use runtime::known_hosts::{HostCounts, KnownHosts};
 pub use runtime::live_setting::LiveSetting;
 pub use runtime::metrics::ApplicationMetrics;
 pub use tasks::BackgroundTasks;

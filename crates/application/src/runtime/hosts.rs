@@ -3,163 +3,21 @@
 //! Every process stores a sign of life of its host. A host without one for [`HOST_TIMEOUT`] is lost: other hosts take its
 //! starts over, and its running sandboxes are MISSING until it returns.
 
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use domain::clock::{Clock, Timestamp};
-use domain::coordination::host::{HOST_TIMEOUT, Host, HostRepository, HostStatus};
-use domain::error::{ErrorClass, chain};
-use domain::id::HostId;
+use domain::clock::Timestamp;
+use domain::coordination::host::{HOST_TIMEOUT, Host, HostStatus};
+use domain::error::chain;
 use tokio::time::Instant;
 
 use crate::AppError;
 use crate::policy::Policy;
-use crate::ports::Ports;
+use crate::runtime::known_hosts::{KnownHosts, silence};
 use crate::runtime::ticker;
 use crate::start::StartService;
 
 /// Interval of signs of life.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(10);
-
-/// The hosts, as of this process's last look.
-#[derive(Clone)]
-pub struct KnownHosts {
-    repository: Arc<dyn HostRepository>,
-    clock: Arc<dyn Clock>,
-    own: HostId,
-    seen: Arc<Mutex<Vec<Host>>>,
-}
-
-/// Numbers of hosts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct HostCounts {
-    /// Those that take starts.
-    pub available: u64,
-    pub draining: u64,
-    pub lost: u64,
-}
-
-impl KnownHosts {
-    pub(crate) fn new(ports: &Ports, policy: &Policy) -> Self {
-        Self {
-            repository: Arc::clone(&ports.hosts),
-            clock: Arc::clone(&ports.clock),
-            own: policy.host.clone(),
-            seen: Arc::default(),
-        }
-    }
-
-    /// All hosts, by id, with the time of the look.
-    pub async fn list(&self) -> Result<(Vec<Host>, Timestamp), AppError> {
-        Ok((self.repository.list().await?, self.clock.now()))
-    }
-
-    /// Sets whether a host takes no new starts; other processes follow within seconds. Returns the host.
-    pub async fn set_draining(
-        &self,
-        host: &HostId,
-        is_draining: bool,
-    ) -> Result<(Host, Timestamp), AppError> {
-        self.repository.set_draining(host, is_draining).await?;
-        let (all, now) = self.look().await?;
-        let found = all.into_iter().find(|it| it.id == *host);
-        let found = found.ok_or_else(|| AppError::not_found("Host not found"))?;
-        Ok((found, now))
-    }
-
-    /// Removes a lost host, with its sandboxes. This process fails or finishes its starts.
-    pub async fn remove(&self, host: &HostId) -> Result<(), AppError> {
-        let (all, now) = self.look().await?;
-        let found = all.into_iter().find(|it| it.id == *host);
-        let found = found.ok_or_else(|| AppError::not_found("Host not found"))?;
-        let is_lost = found.status(now) == HostStatus::Lost && found.id != self.own;
-        if !is_lost || !self.repository.remove(&found, &self.own).await? {
-            return Err(AppError::conflict(
-                "Only a lost host can be removed: stop its service and wait for 30 seconds",
-            ));
-        }
-        self.look().await?;
-        Ok(())
-    }
-
-    async fn look(&self) -> Result<(Vec<Host>, Timestamp), AppError> {
-        let (all, now) = self.list().await?;
-        self.with_seen(|seen| seen.clone_from(&all));
-        Ok((all, now))
-    }
-
-    fn with_seen<T>(&self, read: impl FnOnce(&mut Vec<Host>) -> T) -> T {
-        read(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    pub(crate) fn counts(&self) -> HostCounts {
-        let now = self.clock.now();
-        let mut counts = HostCounts::default();
-        self.with_seen(|seen| {
-            for host in seen {
-                match host.status(now) {
-                    HostStatus::Available => counts.available += 1,
-                    HostStatus::Draining => counts.draining += 1,
-                    HostStatus::Lost => counts.lost += 1,
-                    HostStatus::Unknown => {}
-                }
-            }
-        });
-        counts
-    }
-
-    /// Whether this process's host takes no new starts.
-    pub(crate) fn is_draining(&self) -> bool {
-        self.with_seen(|seen| seen.iter().any(|it| it.id == self.own && it.is_draining))
-    }
-
-    /// The host of a new sandbox: this process's, or while that is drained the least busy other one.
-    pub(crate) fn for_new_sandbox(&self) -> Result<HostId, AppError> {
-        if !self.is_draining() {
-            return Ok(self.own.clone());
-        }
-        let now = self.clock.now();
-        let least_busy = self.with_seen(|seen| {
-            let others = seen
-                .iter()
-                .filter(|it| it.status(now) == HostStatus::Available);
-            let chosen = others.min_by_key(|it| it.sandboxes + it.open_starts);
-            chosen.map(|it| it.id.clone())
-        });
-        least_busy.ok_or_else(|| {
-            let detail =
-                "The service takes no new starts: its host is drained, and there is no other one.";
-            AppError::refused(ErrorClass::Unavailable, detail)
-        })
-    }
-
-    /// Fails if the host is lost: what it would have to do would wait for it.
-    pub(crate) fn check_alive(&self, host: &HostId) -> Result<(), AppError> {
-        let now = self.clock.now();
-        let lost = self.with_seen(|seen| {
-            let found = seen.iter().find(|it| it.id == *host);
-            let lost = found.filter(|it| it.status(now) == HostStatus::Lost);
-            lost.map(silence)
-        });
-        match lost.filter(|_| *host != self.own) {
-            None => Ok(()),
-            Some(silence) => Err(AppError::refused(
-                ErrorClass::Unavailable,
-                format!("The sandbox cannot be used: {silence}. Try again when the host is back."),
-            )),
-        }
-    }
-}
-
-/// Says since when a host is lost.
-fn silence(host: &Host) -> String {
-    let since = host.seen_at.map(|at| format!(" since {at}"));
-    format!(
-        "its host {} has not answered{}",
-        host.id,
-        since.unwrap_or_default()
-    )
-}
 
 /// Stores signs of life, and acts for lost hosts.
 #[derive(Clone)]
@@ -242,74 +100,5 @@ impl HostWatch {
             tracing::warn!(host = %lost.id, sandboxes, "sandboxes are MISSING because their host does not answer");
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use store_memory::{FixedClock, MemoryStore};
-
-    use super::*;
-
-    fn id(name: &str) -> HostId {
-        HostId::parse(name).unwrap()
-    }
-
-    async fn known(clock: &Arc<FixedClock>) -> KnownHosts {
-        let store = MemoryStore::new();
-        let now = clock.now();
-        let long_ago = now.minus(HOST_TIMEOUT).minus(Duration::from_secs(1));
-        for (name, seen_at) in [("own", now), ("lost", long_ago), ("other", now)] {
-            store.register(&id(name), now).await.unwrap();
-            store.note_alive(&id(name), seen_at).await.unwrap();
-        }
-        let known = KnownHosts {
-            repository: store,
-            clock: clock.clone(),
-            own: id("own"),
-            seen: Arc::default(),
-        };
-        known.look().await.unwrap();
-        known
-    }
-
-    #[tokio::test]
-    async fn a_drained_host_gives_new_sandboxes_to_living_ones() {
-        let hosts = known(&Arc::default()).await;
-        assert_eq!(hosts.for_new_sandbox().unwrap(), id("own"));
-        let (own, _) = hosts.set_draining(&id("own"), true).await.unwrap();
-        assert!(own.is_draining && hosts.is_draining());
-        assert_eq!(hosts.for_new_sandbox().unwrap(), id("other"));
-        let counts = HostCounts {
-            available: 1,
-            draining: 1,
-            lost: 1,
-        };
-        assert_eq!(hosts.counts(), counts);
-        hosts.set_draining(&id("other"), true).await.unwrap();
-        let refused = hosts.for_new_sandbox().unwrap_err();
-        assert!(refused.to_string().contains("drained"), "{refused}");
-        hosts.set_draining(&id("own"), false).await.unwrap();
-        assert_eq!(hosts.for_new_sandbox().unwrap(), id("own"));
-        assert!(hosts.set_draining(&id("nowhere"), true).await.is_err());
-    }
-
-    #[tokio::test]
-    async fn only_sandboxes_of_lost_hosts_cannot_be_used() {
-        let clock = Arc::<FixedClock>::default();
-        let hosts = known(&clock).await;
-        for (name, is_usable) in [
-            ("own", true),
-            ("lost", false),
-            ("other", true),
-            ("unknown", true),
-        ] {
-            assert_eq!(hosts.check_alive(&id(name)).is_ok(), is_usable, "{name}");
-        }
-        // This process runs, whatever the store knows.
-        clock.advance(HOST_TIMEOUT * 2);
-        assert!(hosts.check_alive(&id("own")).is_ok());
-        let refused = hosts.check_alive(&id("other")).unwrap_err();
-        assert!(refused.to_string().contains("its host other"), "{refused}");
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod hosts;
 pub(crate) mod housekeeping;
 pub mod idempotency;
 pub mod keyed_semaphore;
+pub(crate) mod known_hosts;
 pub(crate) mod lease;
 pub(crate) mod live_setting;
 pub mod master_key_rotation;

@@ -5,9 +5,9 @@ pub mod egress;
 pub mod gateway;
 pub mod inspection;
 mod logs;
-mod reconcile;
+pub(crate) mod reconcile;
 mod run_queue;
-mod sandbox_factory;
+pub(crate) mod sandbox_factory;
 mod session_key_cache;
 mod tokens;
 

@@ -12,7 +12,7 @@ use secrecy::ExposeSecret;
 use crate::AppError;
 use crate::policy::Policy;
 use crate::ports::Ports;
-use crate::runtime::hosts::KnownHosts;
+use crate::runtime::known_hosts::KnownHosts;
 
 pub(crate) struct SandboxKeys {
     pub(crate) id: SandboxId,

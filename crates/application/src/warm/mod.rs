@@ -31,7 +31,8 @@ use self::demand::WarmDemand;
 use crate::BackgroundTasks;
 use crate::policy::Policy;
 use crate::ports::Ports;
-use crate::sandboxes::{SandboxFactory, SandboxReconciler};
+use crate::sandboxes::reconcile::SandboxReconciler;
+use crate::sandboxes::sandbox_factory::SandboxFactory;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WarmCounts {

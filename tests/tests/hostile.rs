@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
-const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(180);
 /// The log line about a connection that does not speak HTTP.
 const MALFORMED: &str = "closed a connection that did not speak HTTP";
 /// Log lines about such connections in one second.

@@ -10,7 +10,7 @@ use acceptance::wait::wait_for;
 use acceptance::{Client, Service};
 use serde_json::json;
 
-const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A small file system, mounted until this is dropped.
 struct SmallDisk(PathBuf);

@@ -24,7 +24,7 @@ const TOKENS_OF_CALL: u32 = 16_384;
 const BUDGET: f64 = 1.0;
 /// A call begins while less than the budget is spent and reserved.
 const CALLS_WITHIN_BUDGET: usize = 7;
-const DEADLINE: Duration = Duration::from_secs(90);
+const DEADLINE: Duration = Duration::from_secs(180);
 
 /// A provider that holds its answers until they are released.
 struct HeldProvider {

@@ -15,7 +15,7 @@ use self::provider::{Provider, sign_in};
 
 const SECRET: &str = "canary secret & more";
 const START: &str = "/oauth/corp/login?returnTo=%2Fx";
-const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A browser at the service. It keeps cookies, and follows no redirects.
 struct Browser {

@@ -14,7 +14,7 @@ use crate::data_dir::DataDir;
 use crate::disk_space::DiskSpace;
 
 /// Time for the listener to react, with a wide margin.
-const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(180);
 
 fn network(config: &Config, in_containers: bool) -> SandboxNetworking {
     let name = if in_containers { "docker" } else { "process" };

@@ -223,7 +223,7 @@ fn a_worker_waits_for_the_clone_that_an_earlier_one_began() {
     // An earlier clone that is at work: its command line names the private directory.
     let go = sandbox.dir.path().join("go");
     let earlier = format!(
-        "echo $$ >{private}/clone.pid; while [ ! -e {} ]; do sleep 0.05; done; mkdir -p {}/.git; : {private}",
+        "echo $$ >{private}/part && mv {private}/part {private}/clone.pid; while [ ! -e {} ]; do sleep 0.05; done; mkdir -p {}/.git; : {private}",
         shell_quote(&go.display().to_string()),
         shell_quote(&sandbox.in_workspace("tools").display().to_string()),
     );

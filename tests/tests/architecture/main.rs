@@ -2,6 +2,7 @@
 //!
 //! A new crate is added to `MAY_USE`. A new edge there is a decision for review.
 
+mod circles;
 mod manifests;
 mod names;
 

@@ -42,7 +42,9 @@ use std::time::Duration;
 use domain::sandbox::{SandboxBackend, SandboxCaps};
 use domain::user::usage::QuotaLimits;
 pub use error::AppError;
-pub use policy::{AuthMode, Policy, Retention, SecretForm, SessionLifetimes, WarmPolicy};
+pub use policy::{
+    AuthMode, EgressControl, Policy, Retention, SecretForm, SessionLifetimes, WarmPolicy,
+};
 pub use ports::Ports;
 pub use runtime::known_hosts::{HostCounts, KnownHosts};
 pub use runtime::live_setting::LiveSetting;

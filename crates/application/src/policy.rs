@@ -24,6 +24,15 @@ pub enum AuthMode {
     Open(UserId),
 }
 
+/// Whether lists of hosts can limit what sandboxes reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EgressControl {
+    /// `egress.policy` is `open`: a sandbox could ignore a list.
+    Unlimited,
+    /// They reach only what lists name.
+    Lists,
+}
+
 /// What sandboxes with a proxy get of secrets that have hosts; others get values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SecretForm {
@@ -74,6 +83,7 @@ pub struct Policy {
     /// Set if a second user is refused because the backend does not isolate sandboxes.
     pub single_user: Option<SingleUserRule>,
     pub secrets_in_sandboxes: SecretForm,
+    pub egress: EgressControl,
     /// Allowed CORS origins. Agent servers get them too.
     pub cors_origins: Vec<String>,
     /// Whether new git tokens are verified with their provider before they are stored.
@@ -191,6 +201,7 @@ impl Policy {
             webhook_url,
             single_user: None,
             secrets_in_sandboxes: SecretForm::Value,
+            egress: EgressControl::Unlimited,
             git: GitPolicy::default(),
             cors_origins: Vec::new(),
             verify_git_tokens: true,

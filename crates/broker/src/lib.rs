@@ -22,7 +22,8 @@ pub use call::{
     BrokerConfig, ModelAnswer, ModelBroker, ModelCall, ModelCallCounts, ModelCallError,
 };
 pub use egress::{
-    AuthorityError, EgressApprovals, EgressCounts, EgressProxy, EgressRules, SandboxSecrets,
+    AuthorityError, EgressApprovals, EgressCounts, EgressLimits, EgressProxy, EgressRules,
+    SandboxEgress, SandboxSecrets,
 };
 pub use git::{
     GitAnswer, GitAnswerBody, GitBroker, GitCall, GitCallError, GitRequest, Push, RefUpdate,

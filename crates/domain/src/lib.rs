@@ -27,6 +27,7 @@ pub mod clock;
 pub mod conversation;
 pub mod coordination;
 pub mod crash_point;
+pub mod egress_list;
 pub mod encryption;
 pub mod error;
 pub mod event;

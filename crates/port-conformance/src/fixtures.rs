@@ -112,6 +112,7 @@ pub fn sandbox(id: &str, owner: &str, created_at: Timestamp) -> Sandbox {
         exposed_urls: Arc::default(),
         workspace: None,
         has_proxy: false,
+        egress: None,
         automation_key: None,
         created_at,
         updated_at: created_at,

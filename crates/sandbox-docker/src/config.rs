@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use domain::egress_list::EgressList;
 use domain::id::{HostId, SpecId};
 use ipnet::Ipv4Net;
 use sandbox_provider::container_settings::ExposedPort;
@@ -146,6 +147,8 @@ pub struct DockerSpec {
     pub idle_stop: Option<Duration>,
     /// Time after which a sandbox is deleted.
     pub lifetime: Option<Duration>,
+    /// The hosts that its sandboxes may reach with [`EgressPolicy::AllowList`]. `None`: those of `egress.allow`.
+    pub egress: Option<EgressList>,
     /// The ports that clients may reach, among them `AGENT_SERVER`.
     pub ports: Vec<ExposedPort>,
     /// Mounts of host files.

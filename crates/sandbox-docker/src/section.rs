@@ -27,6 +27,7 @@ pub(crate) const SECTION: SettingSection = SettingSection {
             "docker.secret_env_file",
             "docker.ports",
             "docker.mounts",
+            "docker.egress_allow",
             "sandbox.idle_stop",
             "sandbox.lifetime",
         ],

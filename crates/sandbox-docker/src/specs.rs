@@ -22,6 +22,7 @@ fn api_spec(spec: &DockerSpec, now: Timestamp) -> SandboxSpec {
         working_dir: spec.working_dir.clone(),
         idle_stop: spec.idle_stop,
         lifetime: spec.lifetime,
+        egress: spec.egress.clone(),
     }
 }
 

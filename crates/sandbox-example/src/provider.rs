@@ -105,5 +105,6 @@ fn specs(command: &[String]) -> SpecList {
         working_dir: "workspace".to_owned(),
         idle_stop: None,
         lifetime: None,
+        egress: None,
     }]))
 }

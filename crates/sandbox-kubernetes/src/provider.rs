@@ -93,7 +93,8 @@ impl ConfiguredBackend for ConfiguredKubernetes {
             endpoints: backend,
             specs,
             callbacks: None,
-                gateway: None,
+            egress: None,
+            gateway: None,
         })
     }
 
@@ -122,6 +123,7 @@ fn specs(all: &[KubernetesSpec], now: Timestamp) -> SpecList {
         working_dir: spec.working_dir.clone(),
         idle_stop: spec.idle_stop,
         lifetime: spec.lifetime,
+        egress: None,
     };
     SpecList(all.iter().map(api_spec).collect())
 }

@@ -43,5 +43,6 @@ pub fn specs(config: &ProcessConfig, now: Timestamp) -> SpecList {
         working_dir: "workspace".to_owned(),
         idle_stop: config.idle_stop,
         lifetime: config.lifetime,
+        egress: None,
     }]))
 }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use agent_client::HttpAgentRuntime;
 use anyhow::{Context as _, ensure};
-use application::{App, AuthMode, BackgroundTasks, Policy, Ports, SecretForm};
+use application::{App, AuthMode, BackgroundTasks, EgressControl, Policy, Ports, SecretForm};
 use async_trait::async_trait;
 use broker::ModelBroker;
 use domain::clock::{Clock, SystemClock};
@@ -38,7 +38,7 @@ use sandbox_docker::DockerProvider;
 use sandbox_example::ExampleProvider;
 use sandbox_kubernetes::KubernetesProvider;
 use sandbox_process::ProcessProvider;
-use sandbox_provider::{BackendFeatures, SandboxNetworking, SandboxProvider};
+use sandbox_provider::{BackendFeatures, EgressPolicy, SandboxNetworking, SandboxProvider};
 use secrecy::ExposeSecret as _;
 use skill_library::DirectoryLibrary;
 use store_sql::StoreConfig;
@@ -163,6 +163,9 @@ pub(crate) fn service(
     policy.max_parallel_boots = boots.unwrap_or(features.parallel_starts);
     if egress::sends_secrets(config, sandboxes) {
         policy.secrets_in_sandboxes = SecretForm::Placeholder;
+    }
+    if config.egress.policy != EgressPolicy::Open {
+        policy.egress = EgressControl::Lists;
     }
     let app = App::new(&ports, policy, tasks);
     let proxy = egress::open(config, sandboxes, rules, &app)?;

@@ -1,7 +1,7 @@
-// Hosts that the egress policy refused to the user's sandboxes, and the user's decisions.
+// Hosts that the egress policy refused to the user's sandboxes, the user's decisions, and the list of new sandboxes.
 
-import { get, pages, part, post, remove } from "./api.js";
-import { act, confirm, once } from "./dialogs.js";
+import { get, ownSettings, pages, part, post, remove } from "./api.js";
+import { act, ask, confirm, once } from "./dialogs.js";
 import { button, card, choice, h, table } from "./dom.js";
 import { short, state, when } from "./format.js";
 import { live, more } from "./live.js";
@@ -51,6 +51,31 @@ function actions(it, refresh) {
   );
 }
 
+/** The hosts to which the user limits new sandboxes; `null` for all that the service allows. */
+function newSandboxes(hosts, refresh) {
+  const store = (egress_allow, done) =>
+    once("limit new sandboxes", async () => {
+      await act(done, () => post("api/v1/settings", { egress_allow }));
+      await refresh();
+    });
+  const limit = async () => {
+    const label = "Hosts, separated by commas, e.g. packages, git, api.example.org";
+    const text = await ask("Limit new sandboxes", label, (hosts ?? []).join(", "), "Save");
+    if (text !== null) await store(text.split(/[\s,]+/).filter(Boolean), "Sandboxes that you start from now on reach these hosts only.");
+  };
+  const all = "They reach all hosts that the service allows.";
+  return card(
+    "New sandboxes",
+    h("p", {}, hosts ? ["They reach only: ", h("code", {}, hosts.join(", ") || "nothing")] : all),
+    h(
+      "div",
+      { class: "line" },
+      button("Limit…", limit, { at: "limit new sandboxes" }),
+      hosts ? button("Remove the limit", () => store(null, "The limit is removed."), { at: "remove the limit" }) : null,
+    ),
+  );
+}
+
 /** Opens the list. */
 export function network(place, context) {
   const count = { count: 1 };
@@ -63,8 +88,12 @@ export function network(place, context) {
   );
   const load = async (signal) => {
     const query = chosen.id ? { decision__eq: chosen.id } : {};
-    const [found, { egress_policy }] = await Promise.all([pages(`${REQUESTS}/search`, query, count.count, signal), get("server_info", {}, signal)]);
-    return { ...found, policy: egress_policy };
+    const [found, { egress_policy }, { egress_allow }] = await Promise.all([
+      pages(`${REQUESTS}/search`, query, count.count, signal),
+      get("server_info", {}, signal),
+      ownSettings(signal),
+    ]);
+    return { ...found, policy: egress_policy, hosts: egress_allow };
   };
   const columns = [
     { title: "Host", cell: (it) => h("code", {}, named(it)) },
@@ -73,8 +102,8 @@ export function network(place, context) {
     { title: "Asked", cell: (it) => when(it.created_at) },
     { title: "Actions", cell: (it) => actions(it, () => refresh()) },
   ];
-  const render = ({ items, more: isMore, policy }) => [
-    POLICIES[policy] ? h("p", {}, POLICIES[policy]) : null,
+  const render = ({ items, more: isMore, policy, hosts }) => [
+    POLICIES[policy] ? h("p", {}, POLICIES[policy]) : newSandboxes(hosts, () => refresh()),
     card("Requests", table("Requests", columns, items, { key: (it) => it.id, empty: "No sandbox has asked for a host." }), more(count, isMore, () => refresh())),
   ];
   const refresh = live(place, context.signal, load, render);

@@ -60,6 +60,12 @@ pub(crate) const MEMBER_DIFFERENCES: &[DifferenceMember] = &[
         reason: "The information on the service names what sandboxes reach.",
     },
     DifferenceMember {
+        name: "egress_allow",
+        is_ours: true,
+        in_legacy: false,
+        reason: "Settings and starts limit what sandboxes reach.",
+    },
+    DifferenceMember {
         name: "custom_secrets",
         is_ours: true,
         in_legacy: true,

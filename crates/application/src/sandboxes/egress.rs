@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::clock::Clock;
+use domain::egress_list::EgressList;
 use domain::error::StoreError;
 use domain::id::{EgressRequestId, IdGenerator, OwnerId, SandboxId};
 use domain::page::{Page, PageRequest};
+use domain::sandbox::SandboxSpecCatalog;
 use domain::user::egress::{EgressDecision, EgressRequest, EgressRequestRepository};
 use moka::sync::Cache;
 
@@ -18,9 +20,18 @@ const MAX_REQUESTS_PER_SANDBOX: u32 = 100;
 const ASKING_PERIOD: Duration = Duration::from_secs(60 * 60);
 const MAX_COUNTED_SANDBOXES: u64 = 10_000;
 
+/// The hosts that a sandbox may reach: those in all lists that exist.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EgressLists {
+    /// The operator's for the template, in place of that of the service.
+    pub template: Option<EgressList>,
+    pub own: Option<EgressList>,
+}
+
 /// Asks owners of sandboxes for hosts, and stores their decisions.
 #[derive(Clone)]
 pub struct EgressService {
+    specs: Arc<dyn SandboxSpecCatalog>,
     requests: Arc<dyn EgressRequestRepository>,
     tokens: SandboxTokens,
     clock: Arc<dyn Clock>,
@@ -31,6 +42,7 @@ pub struct EgressService {
 impl EgressService {
     pub(crate) fn new(ports: &Ports, tokens: SandboxTokens) -> Self {
         Self {
+            specs: Arc::clone(&ports.specs),
             requests: Arc::clone(&ports.egress_requests),
             tokens,
             clock: Arc::clone(&ports.clock),
@@ -40,6 +52,22 @@ impl EgressService {
                 .time_to_live(ASKING_PERIOD)
                 .build(),
         }
+    }
+
+    /// The lists that hold for a sandbox: its template's, and its owner's. One that does not run reaches nothing.
+    pub async fn lists(&self, sandbox: &SandboxId) -> Result<EgressLists, AppError> {
+        let Some(sandbox) = self.tokens.active(sandbox).await? else {
+            return Ok(EgressLists {
+                template: None,
+                own: Some(EgressList::default()),
+            });
+        };
+        let specs = self.specs.list().await?;
+        let spec = specs.iter().find(|spec| spec.id == sandbox.spec_id);
+        Ok(EgressLists {
+            template: spec.and_then(|spec| spec.egress.clone()),
+            own: sandbox.egress.clone(),
+        })
     }
 
     /// Whether its owner lets a sandbox reach a host that the egress policy refuses. If the owner was not asked yet, the request

@@ -42,7 +42,7 @@ pub(crate) use tokens::{SandboxTokens, TokenKind, service_url};
 use crate::authenticate::AuthenticatedUser;
 use crate::idempotency::{IdempotencyService, IdempotentCall, IdempotentResult, earlier_response};
 use crate::identity::key_cache::KeyCache;
-use crate::policy::Policy;
+use crate::policy::{EgressControl, Policy};
 use crate::ports::Ports;
 use crate::settings::{Settings, SettingsService};
 use crate::single_user::SingleUserCheck;
@@ -92,12 +92,19 @@ pub(crate) fn conversation_credential(
     ))
 }
 
-/// The user's settings. Unreadable settings must not prevent a sandbox.
-pub(crate) async fn load_settings(settings: &SettingsService, owner: &OwnerId) -> Option<Settings> {
-    settings.load(owner).await.unwrap_or_else(|error| {
-        tracing::warn!(error = %chain(&error), "cannot read the settings; using the default sandbox spec and no grouping");
-        None
-    })
+/// The user's settings. Unreadable settings prevent a sandbox only where they may limit what it reaches.
+pub(crate) async fn load_settings(
+    settings: &SettingsService,
+    owner: &OwnerId,
+    factory: &SandboxFactory,
+) -> Result<Option<Settings>, AppError> {
+    match settings.load(owner).await {
+        Err(error) if factory.egress == EgressControl::Unlimited => {
+            tracing::warn!(error = %chain(&error), "cannot read the settings; using the default sandbox spec and no grouping");
+            Ok(None)
+        }
+        loaded => loaded,
+    }
 }
 
 /// Chooses a sandbox spec: the named one; else the one in the user's settings, if it exists; else the first.
@@ -258,13 +265,12 @@ impl SandboxService {
             return Ok(IdempotentResult::Repeated(response));
         }
         self.single_user.check_owner(owner).await?;
-        let settings = match spec {
-            Some(_) => None,
-            None => load_settings(&self.settings, owner).await,
-        };
+        let settings = load_settings(&self.settings, owner, &self.factory).await?;
+        let egress = self.factory.own_list(None, settings.as_ref())?;
         let spec = choose_spec(&*self.specs, settings.as_ref(), spec).await?;
         let (mut sandbox, claim) = self.claim_or_create_row(owner, spec.id).await?;
         sandbox.automation_key = automation_key;
+        sandbox.egress = egress;
         let (sandboxes, caps) = (&self.sandboxes, &self.caps.get());
         let response = idempotent_call.map(|it| it.response(&self.idempotency, owner, &sandbox));
         let check = if let Some(response) = response {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use domain::clock::Clock;
+use domain::egress_list::EgressList;
 use domain::encryption::cipher::{Cipher, CipherError, Sealed};
 use domain::id::{HostId, IdGenerator, OwnerId, SandboxId, SpecId};
 use domain::sandbox::{DesiredState, Sandbox, SandboxStatus};
@@ -10,9 +11,10 @@ use domain::user::identity::KeyHash;
 use secrecy::ExposeSecret;
 
 use crate::AppError;
-use crate::policy::Policy;
+use crate::policy::{EgressControl, Policy};
 use crate::ports::Ports;
 use crate::runtime::known_hosts::KnownHosts;
+use crate::settings::Settings;
 
 pub(crate) struct SandboxKeys {
     pub(crate) id: SandboxId,
@@ -20,6 +22,10 @@ pub(crate) struct SandboxKeys {
     pub(crate) session_key: Sealed,
     pub(crate) secret_key: Sealed,
 }
+
+/// A limit that a sandbox could ignore is refused.
+const NO_EGRESS_LIMITS: &str = "egress_allow cannot be enforced by this service, because its egress.policy is open: leave it out of \
+     the request and the settings, or ask the operator to set egress.policy to allow_list";
 
 /// Creates sandboxes of this host, or of another one while this one is drained. Callers store the rows.
 #[derive(Clone)]
@@ -29,6 +35,7 @@ pub(crate) struct SandboxFactory {
     ids: Arc<dyn IdGenerator>,
     host: HostId,
     pub(crate) hosts: KnownHosts,
+    pub(crate) egress: EgressControl,
 }
 
 impl SandboxFactory {
@@ -39,6 +46,7 @@ impl SandboxFactory {
             ids: Arc::clone(&ports.ids),
             host: policy.host.clone(),
             hosts,
+            egress: policy.egress,
         }
     }
 
@@ -64,6 +72,22 @@ impl SandboxFactory {
         Ok(Sandbox { host, ..row })
     }
 
+    /// The hosts to which an owner limits a new sandbox: those of the request, else of the settings.
+    pub(crate) fn own_list(
+        &self,
+        requested: Option<&[String]>,
+        settings: Option<&Settings>,
+    ) -> Result<Option<EgressList>, AppError> {
+        let requested =
+            requested.map(|entries| EgressList::parse(entries.iter().map(String::as_str)));
+        let requested = requested.transpose().map_err(AppError::invalid)?;
+        let list = requested.or_else(|| settings?.egress_allow.clone());
+        if list.is_some() && self.egress == EgressControl::Unlimited {
+            return Err(AppError::conflict(NO_EGRESS_LIMITS));
+        }
+        Ok(list)
+    }
+
     /// A new row of this host with these keys.
     pub(crate) fn row(&self, keys: SandboxKeys, owner: &OwnerId, spec_id: SpecId) -> Sandbox {
         let (now, context) = (self.clock.now(), Sandbox::key_context(&keys.id));
@@ -85,6 +109,7 @@ impl SandboxFactory {
             exposed_urls: Arc::default(),
             workspace: None,
             has_proxy: false,
+            egress: None,
             automation_key: None,
             created_at: now,
             updated_at: now,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use domain::egress_list::EgressList;
 use domain::git::GitProvider;
 use domain::sandbox::SandboxGrouping;
 use secrecy::SecretString;
@@ -68,6 +69,8 @@ pub struct Settings {
     /// How conversations share sandboxes; `None`: one sandbox for each.
     pub sandbox_grouping: Option<SandboxGrouping>,
     pub default_sandbox_spec_id: Option<String>,
+    /// Hosts to which new sandboxes are limited.
+    pub egress_allow: Option<EgressList>,
     /// Marketplaces in their normal form.
     pub registered_marketplaces: Vec<Value>,
     pub agent: AgentDocument,

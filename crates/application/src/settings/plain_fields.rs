@@ -1,5 +1,6 @@
 //! Plain fields of the settings: one table of their names, for the stored document and for requests.
 
+use domain::egress_list::{EgressList, MAX_EGRESS_ENTRIES};
 use domain::sandbox::SandboxGrouping;
 use secrecy::SecretString;
 use serde_json::{Value, json};
@@ -19,6 +20,7 @@ pub(super) enum PlainField<'a> {
     Switch(&'a mut bool),
     Secret(&'a mut Option<SecretString>),
     Grouping(&'a mut Option<SandboxGrouping>),
+    Hosts(&'a mut Option<EgressList>),
 }
 
 impl PlainField<'_> {
@@ -33,6 +35,7 @@ impl PlainField<'_> {
             Self::Switch(switch) => json!(switch),
             Self::Secret(secret) => SecretVisibility::Clear.show(secret.as_ref()),
             Self::Grouping(grouping) => grouping_name(*grouping).into(),
+            Self::Hosts(list) => json!(list.as_ref().map(EgressList::entries)),
         }
     }
 
@@ -45,6 +48,7 @@ impl PlainField<'_> {
             Self::Number(slot) => set(slot, value, number),
             Self::Flag(slot) => set(slot, value, boolean),
             Self::Switch(switch) => boolean(value).map(|value| *switch = value),
+            Self::Hosts(slot) => set(slot, value, hosts),
             Self::Secret(secret) => SecretInput::from_json(value).map(|input| input.apply(secret)),
             Self::Grouping(slot) => {
                 let mut all = GROUPINGS.into_iter();
@@ -75,14 +79,23 @@ fn texts(value: &Value) -> Result<Vec<String>, IssueKind> {
     items.iter().map(text).collect()
 }
 
+fn hosts(value: &Value) -> Result<EgressList, IssueKind> {
+    let entries = texts(value)?;
+    if entries.len() > MAX_EGRESS_ENTRIES {
+        let problem = format!("a list has at most {MAX_EGRESS_ENTRIES} entries");
+        return Err(IssueKind::Other(problem));
+    }
+    EgressList::parse(entries.iter().map(String::as_str)).map_err(IssueKind::Other)
+}
+
 fn grouping_name(grouping: Option<SandboxGrouping>) -> &'static str {
     let known = GROUPINGS.iter().find(|(_, value)| *value == grouping);
     known.unwrap_or(&GROUPINGS[0]).0
 }
 
 impl Settings {
-    pub(super) fn plain_fields(&mut self) -> [(&'static str, PlainField<'_>); 22] {
-        use PlainField::{Flag, Grouping, Integer, Number, Secret, Switch, Text, Texts};
+    pub(super) fn plain_fields(&mut self) -> [(&'static str, PlainField<'_>); 23] {
+        use PlainField::{Flag, Grouping, Hosts, Integer, Number, Secret, Switch, Text, Texts};
         let starters = &mut self.enable_proactive_conversation_starters.0;
         [
             ("language", Text(&mut self.language)),
@@ -131,6 +144,7 @@ impl Settings {
                 "default_sandbox_spec_id",
                 Text(&mut self.default_sandbox_spec_id),
             ),
+            ("egress_allow", Hosts(&mut self.egress_allow)),
         ]
     }
 

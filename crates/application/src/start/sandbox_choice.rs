@@ -37,7 +37,7 @@ impl StartService {
         request: &mut StartRequest,
         parent: Option<&ConversationView>,
     ) -> Result<SandboxChoice, AppError> {
-        let settings = load_settings(&self.settings, owner).await;
+        let settings = load_settings(&self.settings, owner, &self.factory).await?;
         let grouping = settings.as_ref().and_then(|it| it.sandbox_grouping);
         request.directory = match parent {
             // A sub-conversation works in its parent's directory, unless it has another sandbox.
@@ -58,19 +58,34 @@ impl StartService {
                 )));
             }
             self.factory.hosts.check_alive(&row.host)?;
+            if request.egress_allow.is_some() {
+                let list = request.egress_allow.as_deref();
+                if self.factory.own_list(list, None)? != row.egress {
+                    return Err(AppError::conflict(format!(
+                        "Sandbox {named} was created with another egress_allow: leave it out, or start in a new sandbox"
+                    )));
+                }
+            }
             return Ok(SandboxChoice::Named(row));
         }
         let spec = choose_spec(&*self.specs, settings.as_ref(), None).await?.id;
+        let requested = request.egress_allow.as_deref();
+        let egress = self.factory.own_list(requested, settings.as_ref())?;
         let shared = match grouping {
             Some(grouping) if !self.factory.hosts.is_draining() => {
                 let mut running = self.sandboxes.list_running(owner, &spec).await?;
                 // Other hosts may not be served by any process, and a backend may be unreachable.
-                running.retain(|it| it.sandbox.host == self.host && is_state_current(&it.sandbox));
+                running.retain(|it| {
+                    let sandbox = &it.sandbox;
+                    let is_usable = sandbox.host == self.host && is_state_current(sandbox);
+                    is_usable && sandbox.egress == egress
+                });
                 grouping.rank(running)
             }
             _ => Vec::new(),
         };
-        let new = self.factory.new_row(owner, spec)?;
+        let row = self.factory.new_row(owner, spec)?;
+        let new = Sandbox { egress, ..row };
         Ok(SandboxChoice::New { shared, new })
     }
 }

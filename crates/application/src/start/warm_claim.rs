@@ -1,5 +1,6 @@
 //! Claims a warm sandbox for a start.
 
+use domain::sandbox::Sandbox;
 use domain::start_task::{NewStartTask, SandboxAssignment};
 use tokio::time::Instant;
 
@@ -24,7 +25,10 @@ impl StartService {
         let name = match claim.sandbox(&new.owner) {
             None => NO_WARM_SANDBOX_TIMING,
             Some(warm) => {
-                *new = warm;
+                *new = Sandbox {
+                    egress: new.egress.take(),
+                    ..warm
+                };
                 start.task.sandbox_id = new.id.clone();
                 start.task.host = new.host.clone();
                 WARM_SANDBOX_TIMING

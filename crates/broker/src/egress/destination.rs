@@ -2,8 +2,10 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
 use std::time::Duration;
 
+use domain::egress_list::EgressList;
 use domain::error::BoxError;
 use domain::host_rule::parse_host;
 use domain::id::SandboxId;
@@ -25,7 +27,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Which addresses sandboxes reach.
 #[derive(Debug)]
-pub(super) struct AddressGuard {
+struct AddressGuard {
     /// Public and listed ones.
     listed: HostGuard,
     /// All private ones, of which those behind the default route are open.
@@ -33,7 +35,7 @@ pub(super) struct AddressGuard {
 }
 
 impl AddressGuard {
-    pub(super) fn new(rules: &EgressRules) -> Self {
+    fn new(rules: &EgressRules) -> Self {
         let wide = rules.is_default_route_open();
         Self {
             listed: HostGuard::new(rules.private_hosts()),
@@ -51,13 +53,28 @@ impl AddressGuard {
     }
 }
 
+/// Rules, and the addresses that they open.
+#[derive(Debug)]
+pub(super) struct RuleSet {
+    rules: EgressRules,
+    guard: Arc<AddressGuard>,
+}
+
+impl RuleSet {
+    pub(super) fn new(rules: EgressRules) -> Self {
+        let guard = Arc::new(AddressGuard::new(&rules));
+        Self { rules, guard }
+    }
+}
+
 /// A host and port that a rule allows.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) struct Destination {
     pub(super) host: Host,
     pub(super) port: u16,
     /// Whether no rule names it, because sandboxes reach all public hosts.
     is_open: bool,
+    guard: Arc<AddressGuard>,
 }
 
 /// Why a request with a placeholder is refused. The texts are for the agent.
@@ -92,10 +109,17 @@ pub(super) enum EgressError {
     )]
     NotListed { host: String, port: u16 },
     #[error(
+        "the owner of this sandbox limited it to certain hosts, and {host}:{port} is none of them. They can list it when they \
+         create a sandbox"
+    )]
+    NotInOwnList { host: String, port: u16 },
+    #[error(
         "the egress policy does not allow {host}:{port}. The owner of the conversation is asked: tell them to approve the host \
          in the console under Network, and try again then"
     )]
     NotApproved { host: String, port: u16 },
+    #[error("the service cannot look up which hosts this sandbox may reach")]
+    Limits(#[source] BoxError),
     #[error("the service cannot look up what the owner of the sandbox approved")]
     Approvals(#[source] BoxError),
     #[error(
@@ -123,6 +147,7 @@ impl EgressError {
         matches!(
             self,
             Self::NotListed { .. }
+                | Self::NotInOwnList { .. }
                 | Self::NotApproved { .. }
                 | Self::PrivateAddress(_)
                 | Self::Placeholder(_)
@@ -133,9 +158,9 @@ impl EgressError {
 impl Destination {
     /// Checks the rules, which needs no look-up.
     pub(super) fn new(
-        rules: &EgressRules,
-        host: &str,
-        port: u16,
+        RuleSet { rules, guard }: &RuleSet,
+        own: Option<&EgressList>,
+        (host, port): (&str, u16),
         usual_port: u16,
     ) -> Result<Self, EgressError> {
         let host = parse_host(host).ok_or(EgressError::Invalid("its host is not valid"))?;
@@ -143,19 +168,24 @@ impl Destination {
             let host = host.to_string();
             return Err(EgressError::NotListed { host, port });
         }
+        if own.is_some_and(|own| !own.names(&host, port, usual_port)) {
+            let host = host.to_string();
+            return Err(EgressError::NotInOwnList { host, port });
+        }
         let is_open = matches!(rules, EgressRules::Open { .. });
         Ok(Self {
             host,
             port,
             is_open,
+            guard: Arc::clone(guard),
         })
     }
 
-    /// A host and port that the owner of the sandbox approved, although no rule names it. If the owner did not, the owner is asked.
+    /// A host and port that the owner of the sandbox approved, although no list names it. If the owner did not, the owner is asked.
     /// A private address cannot be approved.
     pub(super) async fn approved(
         approvals: &dyn EgressApprovals,
-        guard: &AddressGuard,
+        RuleSet { guard, .. }: &RuleSet,
         (sandbox, host, port): (&SandboxId, &str, u16),
     ) -> Result<Self, EgressError> {
         let host = parse_host(host).ok_or(EgressError::Invalid("its host is not valid"))?;
@@ -176,6 +206,7 @@ impl Destination {
             host,
             port,
             is_open: false,
+            guard: Arc::clone(guard),
         })
     }
 
@@ -185,7 +216,8 @@ impl Destination {
     }
 
     /// Looks the name up once, checks all its addresses, and connects to one of these.
-    pub(super) async fn connect(&self, guard: &AddressGuard) -> Result<TcpStream, EgressError> {
+    pub(super) async fn connect(&self) -> Result<TcpStream, EgressError> {
+        let guard = &self.guard;
         let forbidden = || EgressError::PrivateAddress(self.host.to_string());
         let literal = match &self.host {
             Host::Ipv4(address) => Some(IpAddr::V4(*address)),

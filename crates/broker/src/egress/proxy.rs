@@ -1,24 +1,19 @@
 //! The proxy: HTTP/1.1 with `CONNECT` and absolute-form requests (RFC 9110, section 9.3.6; RFC 9112, section 3.2.2).
 
-use std::collections::HashSet;
 use std::convert::Infallible;
 use std::io::Cursor;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use domain::id::SandboxId;
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Incoming;
 use hyper::client::conn::http1::handshake;
-use hyper::ext::ReasonPhrase;
-use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::HeaderValue;
 use hyper::rt::Executor as _;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
-use hyper::{Method, Request, Response, StatusCode, Uri, Version};
+use hyper::{Method, Request, Response, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use outbound_http::{CaCertificates, RequestSlots};
 use tokio::io::AsyncReadExt as _;
@@ -28,10 +23,16 @@ use tokio::time::timeout;
 use super::activity::{ActiveStream, ActivityClock};
 use super::approvals::EgressApprovals;
 use super::authority::AuthorityError;
-use super::destination::{AddressGuard, Destination, EgressError, PlaceholderRefusal, TLS_PORT};
+use super::destination::{Destination, EgressError, PlaceholderRefusal, RuleSet, TLS_PORT};
+use super::limits::{EgressLimits, SandboxEgress};
+use super::messages::{
+    HEAD_TIMEOUT, MAX_HEAD_BYTES, MAX_HEADERS, ProxyBody, RESPONSE_TIMEOUT, error_response,
+    outgoing, returned, text_body,
+};
+use super::outcomes::{EgressCounts, EgressOutcomes};
 use super::placeholders::{SearchedValue, find};
 use super::rules::EgressRules;
-use super::secrets::{SandboxSecrets, SecretConnection, SecretSender};
+use super::secrets::{SandboxSecrets, SecretConnection, SecretRoute, SecretSender};
 use super::tunnel::{self, ClientBegin, TunnelEnd};
 
 /// Connections of all sandboxes, and of one.
@@ -39,55 +40,18 @@ const MAX_CONNECTIONS: usize = 2_048;
 const MAX_CONNECTIONS_PER_SANDBOX: usize = 64;
 const SLOT_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(super) const MAX_HEAD_BYTES: usize = 32 * 1024;
-pub(super) const MAX_HEADERS: usize = 100;
-/// Also the time for which a connection without a request stays open.
-pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// From a request with its body to the head of the response.
-pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(300);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Different refusals that the log names: an agent must not fill it.
-const MAX_LOGGED_REFUSALS: usize = 1_000;
-
 const HTTP_PORT: u16 = 80;
-/// Headers of one connection (RFC 9110, section 7.6.1), and those for this proxy.
-const HOP_BY_HOP: [HeaderName; 8] = [
-    CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    HeaderName::from_static("proxy-authorization"),
-    HeaderName::from_static("proxy-authenticate"),
-    HeaderName::from_static("te"),
-    HeaderName::from_static("transfer-encoding"),
-    HeaderName::from_static("upgrade"),
-];
-
-pub(super) type ProxyBody = UnsyncBoxBody<Bytes, hyper::Error>;
-
-/// Requests and tunnels since the start of the service.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct EgressCounts {
-    /// Those that reached their host.
-    pub allowed: u64,
-    /// Those that the policy refused.
-    pub refused: u64,
-    /// Those that were allowed, and failed.
-    pub failed: u64,
-}
-
 /// Serves connections of sandboxes to hosts that its rules allow.
 #[derive(Debug)]
 pub struct EgressProxy {
-    rules: EgressRules,
-    guard: AddressGuard,
+    rules: RuleSet,
     slots: RequestSlots,
     secrets: Option<SecretSender>,
+    limits: Option<Arc<dyn EgressLimits>>,
     approvals: Option<Arc<dyn EgressApprovals>>,
-    allowed: AtomicU64,
-    refused: AtomicU64,
-    failed: AtomicU64,
-    logged: Mutex<HashSet<(SandboxId, String)>>,
+    outcomes: EgressOutcomes,
 }
 
 /// A tunnel that begins when its client has the response.
@@ -105,17 +69,13 @@ type TunnelSlot = Mutex<Option<OpenTunnel>>;
 impl EgressProxy {
     /// A proxy with these rules. Connects to nothing.
     pub fn new(rules: EgressRules) -> Self {
-        let guard = AddressGuard::new(&rules);
         Self {
-            rules,
-            guard,
+            rules: RuleSet::new(rules),
+            limits: None,
             slots: RequestSlots::new(MAX_CONNECTIONS, MAX_CONNECTIONS_PER_SANDBOX),
             secrets: None,
             approvals: None,
-            allowed: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
-            logged: Mutex::default(),
+            outcomes: EgressOutcomes::default(),
         }
     }
 
@@ -132,6 +92,13 @@ impl EgressProxy {
         Ok(self)
     }
 
+    /// Also limits sandboxes to lists of their own.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Arc<dyn EgressLimits>) -> Self {
+        self.limits = Some(limits);
+        self
+    }
+
     /// Also lets sandboxes reach what their owners approve.
     #[must_use]
     pub fn with_approvals(mut self, approvals: Arc<dyn EgressApprovals>) -> Self {
@@ -146,17 +113,9 @@ impl EgressProxy {
         Some(sender.certificate(sandbox))
     }
 
-    pub(super) fn guard(&self) -> &AddressGuard {
-        &self.guard
-    }
-
     /// What happened since the start.
     pub fn counts(&self) -> EgressCounts {
-        EgressCounts {
-            allowed: self.allowed.load(Ordering::Relaxed),
-            refused: self.refused.load(Ordering::Relaxed),
-            failed: self.failed.load(Ordering::Relaxed),
-        }
+        self.outcomes.counts()
     }
 
     /// Serves one connection of a sandbox until it ends. The caller knows for certain that it comes from this sandbox.
@@ -212,13 +171,18 @@ impl EgressProxy {
         {
             let (read, write) = tokio::io::split(client);
             let client = tokio::io::join(Cursor::new(begin.bytes.clone()).chain(read), write);
-            let connection = SecretConnection::new(self, sender, sandbox, destination, open.host);
-            return connection.serve(client).await;
+            let route = SecretRoute {
+                sender,
+                sandbox,
+                destination,
+                outcomes: &self.outcomes,
+            };
+            return SecretConnection::new(route, open.host).serve(client).await;
         }
         let ended = tunnel::run(client, open.host, destination, begin).await;
         if let Ok(TunnelEnd::Refused(reason)) = ended {
-            self.log_refusal(sandbox, &format!("{}: {reason}", open.destination.host));
-            self.refused.fetch_add(1, Ordering::Relaxed);
+            let reason = format!("{}: {reason}", open.destination.host);
+            self.outcomes.refused(sandbox, &reason);
         }
     }
 
@@ -235,33 +199,38 @@ impl EgressProxy {
         };
         let error = match result {
             Ok(response) => {
-                self.allowed.fetch_add(1, Ordering::Relaxed);
+                self.outcomes.allowed();
                 return response;
             }
             Err(error) => error,
         };
         if error.is_refusal() {
-            self.log_refusal(sandbox, &error.to_string());
-            self.refused.fetch_add(1, Ordering::Relaxed);
+            self.outcomes.refused(sandbox, &error.to_string());
         } else {
-            self.failed.fetch_add(1, Ordering::Relaxed);
+            self.outcomes.failed();
         }
         error_response(&error)
     }
 
-    /// Checks the rules, and then what the owner approved.
+    /// Checks the rules, the lists of the sandbox, and then what the owner approved.
     async fn destination(
         &self,
         sandbox: &SandboxId,
-        (host, port): (&str, u16),
+        to: (&str, u16),
         usual_port: u16,
     ) -> Result<Destination, EgressError> {
-        let found = Destination::new(&self.rules, host, port, usual_port);
+        let SandboxEgress { template, own } = match &self.limits {
+            Some(limits) => limits.of(sandbox).await.map_err(EgressError::Limits)?,
+            None => SandboxEgress::default(),
+        };
+        let of_template = template.map(|list| RuleSet::new(EgressRules::Listed(list)));
+        let rules = of_template.as_ref().unwrap_or(&self.rules);
+        let found = Destination::new(rules, own.as_ref(), to, usual_port);
         match (&self.approvals, &found) {
-            (Some(approvals), Err(EgressError::NotListed { .. })) => {
-                let wanted = (sandbox, host, port);
-                Destination::approved(approvals.as_ref(), &self.guard, wanted).await
-            }
+            (
+                Some(approvals),
+                Err(EgressError::NotListed { .. } | EgressError::NotInOwnList { .. }),
+            ) => Destination::approved(approvals.as_ref(), rules, (sandbox, to.0, to.1)).await,
             _ => found,
         }
     }
@@ -279,7 +248,7 @@ impl EgressProxy {
             Some(sender) => sender.are_for(sandbox, &destination).await?,
             None => false,
         };
-        let host = destination.connect(&self.guard).await?;
+        let host = destination.connect().await?;
         let open = OpenTunnel {
             client: hyper::upgrade::on(&mut request),
             host,
@@ -314,10 +283,10 @@ impl EgressProxy {
             && has_placeholder(&request)
         {
             let error = EgressError::from(PlaceholderRefusal::PlainHttp);
-            self.refuse_placeholder(sender, sandbox, &error);
+            sender.refuse(sandbox, &error, &self.outcomes);
             return Ok(error_response(&error));
         }
-        let stream = destination.connect(&self.guard).await?;
+        let stream = destination.connect().await?;
         let no_response = || EgressError::NoResponse(destination.host.to_string());
         let opened = handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = opened.map_err(|_| no_response())?;
@@ -328,31 +297,6 @@ impl EgressProxy {
         let response = timeout(RESPONSE_TIMEOUT, sender.send_request(request)).await;
         let response = response.ok().and_then(Result::ok).ok_or_else(no_response)?;
         Ok(returned(response))
-    }
-
-    /// Names a refusal once.
-    pub(super) fn log_refusal(&self, sandbox: &SandboxId, reason: &str) {
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        if logged.len() < MAX_LOGGED_REFUSALS && logged.insert((sandbox.clone(), reason.to_owned()))
-        {
-            tracing::info!(
-                sandbox.id = %sandbox,
-                "refused a connection of sandbox {sandbox}: {reason}"
-            );
-        }
-    }
-
-    /// Names and records the refusal of a request with a placeholder.
-    pub(super) fn refuse_placeholder(
-        &self,
-        sender: &SecretSender,
-        sandbox: &SandboxId,
-        error: &EgressError,
-    ) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
-        let reason = error.to_string();
-        self.log_refusal(sandbox, &reason);
-        sender.secrets.refused(sandbox, &reason);
     }
 }
 
@@ -379,71 +323,4 @@ fn has_placeholder(request: &Request<Incoming>) -> bool {
     let target = request.uri().to_string();
     find(target.as_bytes()).is_some()
         || request.headers().values().any(|it| in_header(it).is_some())
-}
-
-/// The response as the client gets it.
-pub(super) fn returned(response: Response<Incoming>) -> Response<ProxyBody> {
-    let (mut parts, body) = response.into_parts();
-    remove_hop_by_hop(&mut parts.headers);
-    parts.version = Version::HTTP_11;
-    Response::from_parts(parts, body.boxed_unsync())
-}
-
-/// The request as the host gets it. `Host` is that of the connection, whatever the client sent.
-pub(super) fn outgoing(
-    request: Request<Incoming>,
-    destination: &Destination,
-    usual_port: u16,
-) -> Result<Request<Incoming>, EgressError> {
-    let (mut parts, body) = request.into_parts();
-    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-    parts.uri = path
-        .parse()
-        .map_err(|_| EgressError::Invalid("its path is not valid"))?;
-    remove_hop_by_hop(&mut parts.headers);
-    let host = match destination.port {
-        port if port == usual_port => destination.host.to_string(),
-        port => format!("{}:{port}", destination.host),
-    };
-    let host = HeaderValue::try_from(host);
-    let host = host.map_err(|_| EgressError::Invalid("its host is not valid"))?;
-    parts.headers.insert(HOST, host);
-    parts.version = Version::HTTP_11;
-    Ok(Request::from_parts(parts, body))
-}
-
-fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|name| name.trim().parse().ok())
-        .collect();
-    for name in named.iter().chain(&HOP_BY_HOP) {
-        headers.remove(name);
-    }
-}
-
-pub(super) fn error_response(error: &EgressError) -> Response<ProxyBody> {
-    let mut response = Response::new(text_body(format!("agent-workspace: {error}.\n")));
-    *response.status_mut() = match error {
-        EgressError::Invalid(_) => StatusCode::BAD_REQUEST,
-        error if error.is_refusal() => StatusCode::FORBIDDEN,
-        _ => StatusCode::BAD_GATEWAY,
-    };
-    if error.is_refusal() {
-        // Programs show this line when a tunnel is refused, and not the text.
-        let reason = ReasonPhrase::from_static(b"Refused by the egress policy");
-        response.extensions_mut().insert(reason);
-    }
-    let text = HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(CONTENT_TYPE, text);
-    response
-}
-
-fn text_body(text: String) -> ProxyBody {
-    Full::new(Bytes::from(text))
-        .map_err(|never| match never {})
-        .boxed_unsync()
 }

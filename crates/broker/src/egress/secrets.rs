@@ -38,11 +38,12 @@ use url::Host;
 
 use super::authority::{AuthorityError, SandboxAuthority};
 use super::destination::{Destination, EgressError, PlaceholderRefusal, TLS_PORT};
-use super::placeholders::{SearchedBody, SearchedValue, find};
-use super::proxy::{
-    EgressProxy, HEAD_TIMEOUT, MAX_HEAD_BYTES, MAX_HEADERS, ProxyBody, RESPONSE_TIMEOUT,
-    error_response, outgoing, returned,
+use super::messages::{
+    HEAD_TIMEOUT, MAX_HEAD_BYTES, MAX_HEADERS, ProxyBody, RESPONSE_TIMEOUT, error_response,
+    outgoing, returned,
 };
+use super::outcomes::EgressOutcomes;
+use super::placeholders::{SearchedBody, SearchedValue, find};
 
 const TLS_TIMEOUT: Duration = Duration::from_secs(15);
 /// Placeholders in one header: each costs a look-up.
@@ -73,7 +74,7 @@ pub trait SandboxSecrets: Debug + Send + Sync {
 /// What the proxy needs to send secrets.
 #[derive(Debug)]
 pub(super) struct SecretSender {
-    pub(super) secrets: Arc<dyn SandboxSecrets>,
+    secrets: Arc<dyn SandboxSecrets>,
     client_config: Arc<ClientConfig>,
     configs: Cache<(SandboxId, String), Arc<ServerConfig>>,
 }
@@ -107,6 +108,18 @@ impl SecretSender {
         let hosts = self.secrets.hosts(sandbox).await;
         let hosts = hosts.map_err(EgressError::Secrets)?;
         Ok(hosts.match_host(&destination.host, destination.port, TLS_PORT))
+    }
+
+    /// Names, counts and records the refusal of a request with a placeholder.
+    pub(super) fn refuse(
+        &self,
+        sandbox: &SandboxId,
+        error: &EgressError,
+        outcomes: &EgressOutcomes,
+    ) {
+        let reason = error.to_string();
+        outcomes.refused(sandbox, &reason);
+        self.secrets.refused(sandbox, &reason);
     }
 
     /// The certificate that the sandbox must trust.
@@ -147,12 +160,18 @@ impl SecretSender {
     }
 }
 
+/// Between which sandbox and which host secrets are sent.
+#[derive(Clone, Copy)]
+pub(super) struct SecretRoute<'a> {
+    pub(super) sender: &'a SecretSender,
+    pub(super) sandbox: &'a SandboxId,
+    pub(super) destination: &'a Destination,
+    pub(super) outcomes: &'a EgressOutcomes,
+}
+
 /// A client's connection to a host that gets secrets.
 pub(super) struct SecretConnection<'a> {
-    proxy: &'a EgressProxy,
-    sender: &'a SecretSender,
-    sandbox: &'a SandboxId,
-    destination: &'a Destination,
+    route: SecretRoute<'a>,
     /// Connected before the client had its tunnel; for the first request.
     first: Mutex<Option<TcpStream>>,
     /// The connection to the host, between two requests.
@@ -160,18 +179,9 @@ pub(super) struct SecretConnection<'a> {
 }
 
 impl<'a> SecretConnection<'a> {
-    pub(super) fn new(
-        proxy: &'a EgressProxy,
-        sender: &'a SecretSender,
-        sandbox: &'a SandboxId,
-        destination: &'a Destination,
-        host: TcpStream,
-    ) -> Self {
+    pub(super) fn new(route: SecretRoute<'a>, host: TcpStream) -> Self {
         Self {
-            proxy,
-            sender,
-            sandbox,
-            destination,
+            route,
             first: Mutex::new(Some(host)),
             host: Mutex::default(),
         }
@@ -180,20 +190,21 @@ impl<'a> SecretConnection<'a> {
     /// Serves until the client ends it.
     pub(super) async fn serve(self, client: impl AsyncRead + AsyncWrite + Send + Unpin) {
         let Ok(config) = self
+            .route
             .sender
-            .server_config(self.sandbox, &self.destination.host)
-            .inspect_err(|error| tracing::warn!(sandbox.id = %self.sandbox, error = %chain(error), "cannot stand for a host of a sandbox's secrets"))
+            .server_config(self.route.sandbox, &self.route.destination.host)
+            .inspect_err(|error| tracing::warn!(sandbox.id = %self.route.sandbox, error = %chain(error), "cannot stand for a host of a sandbox's secrets"))
         else {
             return;
         };
         let acceptor = TlsAcceptor::from(config);
         let accepted = timeout(TLS_TIMEOUT, acceptor.accept(client)).await;
         let Ok(Ok(client)) = accepted else {
-            let host = &self.destination.host;
+            let host = &self.route.destination.host;
             let reason = format!(
                 "{host}: its client does not trust the certificate authority of the sandbox"
             );
-            self.proxy.log_refusal(self.sandbox, &reason);
+            self.route.outcomes.log(self.route.sandbox, &reason);
             return;
         };
         let service = service_fn(|request| async {
@@ -214,8 +225,10 @@ impl<'a> SecretConnection<'a> {
 
     fn failed(&self, error: &EgressError) -> Response<ProxyBody> {
         if let EgressError::Placeholder(_) = error {
-            self.proxy
-                .refuse_placeholder(self.sender, self.sandbox, error);
+            let SecretRoute {
+                sandbox, outcomes, ..
+            } = self.route;
+            self.route.sender.refuse(sandbox, error, outcomes);
         }
         error_response(error)
     }
@@ -224,7 +237,7 @@ impl<'a> SecretConnection<'a> {
         if [Method::TRACE, Method::CONNECT].contains(request.method()) {
             return Err(EgressError::Placeholder(PlaceholderRefusal::Method));
         }
-        let mut request = outgoing(request, self.destination, TLS_PORT)?;
+        let mut request = outgoing(request, self.route.destination, TLS_PORT)?;
         let target = request.uri().to_string();
         if find(target.as_bytes()).is_some() {
             return Err(EgressError::Placeholder(PlaceholderRefusal::InUrl));
@@ -272,11 +285,16 @@ impl<'a> SecretConnection<'a> {
     }
 
     async fn value(&self, placeholder: &str) -> Result<SecretString, EgressError> {
-        let revealed = self.sender.secrets.reveal(self.sandbox, placeholder).await;
+        let revealed = self
+            .route
+            .sender
+            .secrets
+            .reveal(self.route.sandbox, placeholder)
+            .await;
         let revealed = revealed.map_err(EgressError::Secrets)?;
         let (value, hosts) =
             revealed.ok_or(EgressError::Placeholder(PlaceholderRefusal::Unknown))?;
-        let Destination { host, port, .. } = self.destination;
+        let Destination { host, port, .. } = self.route.destination;
         if hosts.match_host(host, *port, TLS_PORT) {
             Ok(value)
         } else {
@@ -307,9 +325,13 @@ impl<'a> SecretConnection<'a> {
         }
         let stream = match self.first.lock().await.take() {
             Some(connected) => connected,
-            None => self.destination.connect(self.proxy.guard()).await?,
+            None => self.route.destination.connect().await?,
         };
-        let tls = self.sender.host_tls(self.destination, stream).await?;
+        let tls = self
+            .route
+            .sender
+            .host_tls(self.route.destination, stream)
+            .await?;
         let mut open = self.open(tls).await?;
         let response = open.send_request(request).await;
         let response = response.map_err(|_| self.no_response())?;
@@ -328,6 +350,6 @@ impl<'a> SecretConnection<'a> {
     }
 
     fn no_response(&self) -> EgressError {
-        EgressError::NoResponse(self.destination.host.to_string())
+        EgressError::NoResponse(self.route.destination.host.to_string())
     }
 }

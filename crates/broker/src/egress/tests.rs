@@ -1,5 +1,7 @@
 //! Attacks on the proxy, and what passes it.
 
+mod limits;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::client_hello::tests::hello;
-use super::destination::Destination;
+use super::destination::{Destination, RuleSet};
 use super::tunnel::{self, ClientBegin, TunnelEnd};
 use super::{EgressApprovals, EgressCounts, EgressProxy, EgressRules};
 
@@ -349,7 +351,7 @@ async fn a_head_that_does_not_end_closes_the_connection() {
 /// What the host gets from a tunnel whose client begins with these bytes.
 async fn tunneled(host: &str, port: u16, bytes: &[u8]) -> (TunnelEnd, Vec<u8>) {
     let rules = EgressRules::parse([host, &format!("{host}:{port}")]).unwrap();
-    let destination = Destination::new(&rules, host, port, 443).unwrap();
+    let destination = Destination::new(&RuleSet::new(rules), None, (host, port), 443).unwrap();
     let (mut client, mut served) = duplex(64 * 1024);
     let (connected, mut host) = duplex(64 * 1024);
     client.write_all(bytes).await.unwrap();

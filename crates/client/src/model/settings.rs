@@ -37,6 +37,8 @@ pub struct SettingsFields {
     pub conversation_settings: Document,
     pub sandbox_grouping_strategy: String,
     pub default_sandbox_spec_id: Option<String>,
+    /// Hosts to which new sandboxes are limited.
+    pub egress_allow: Option<Vec<String>>,
     pub llm_profiles: Profiles,
     pub active_agent_profile_id: Option<String>,
     pub active_agent_profile_revision: Option<i64>,
@@ -113,5 +115,7 @@ pub struct SettingsChange {
     pub git_full_clone: Option<bool>,
     pub sandbox_grouping_strategy: Option<String>,
     pub default_sandbox_spec_id: Option<String>,
+    /// Hosts to which new sandboxes are limited.
+    pub egress_allow: Option<Vec<String>>,
     pub registered_marketplaces: Option<Vec<Document>>,
 }

@@ -37,6 +37,8 @@ pub struct StartRequest {
     pub agent_type: Option<AgentType>,
     pub public: Option<bool>,
     pub plugins: Option<Vec<Plugin>>,
+    /// Hosts to which its new sandbox is limited; by default those in the settings.
+    pub egress_allow: Option<Vec<String>>,
     /// Secrets of this conversation; responses mask them.
     pub secrets: Option<BTreeMap<String, Secret>>,
 }

@@ -39,6 +39,7 @@ pub use view::{SandboxView, SealedSessionKey};
 pub use warm::{MAX_WARM_SANDBOXES_PER_HOST, WarmRepository, WarmSandbox, WarmState};
 
 use crate::clock::Timestamp;
+use crate::egress_list::EgressList;
 use crate::encryption::cipher::Sealed;
 use crate::id::{ApiKeyId, HostId, OwnerId, SandboxId, SpecId};
 use crate::user::identity::KeyHash;
@@ -123,6 +124,8 @@ pub struct Sandbox {
     pub workspace: Option<String>,
     /// Fact: whether its programs use the service's forward proxy ([`SandboxEndpoints::has_proxy`]).
     pub has_proxy: bool,
+    /// The hosts to which its owner limited it when it was created, of those that the service allows. `None`: all of these.
+    pub egress: Option<EgressList>,
     /// The key of the automations service that created it, for one run of an automation. `None`: a user did.
     pub automation_key: Option<ApiKeyId>,
     pub created_at: Timestamp,
@@ -253,6 +256,8 @@ pub struct SandboxSpec {
     pub idle_stop: Option<Duration>,
     /// A sandbox is deleted after this long. `None` disables this.
     pub lifetime: Option<Duration>,
+    /// The hosts that the service allows to its sandboxes. `None`: those of `egress.allow`.
+    pub egress: Option<EgressList>,
 }
 
 /// Why the service may pause or delete a sandbox without a request of its owner. It never does so while a conversation

@@ -97,6 +97,9 @@ pub struct StartRequest {
     pub agent_type: AgentType,
     pub public: Option<bool>,
     pub plugins: Option<Vec<Value>>,
+    /// Hosts to which the sandbox is limited; `None` for those of the settings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub egress_allow: Option<Vec<String>>,
     /// Name of the directory in the workspace that the agent works in, so that the conversations of a shared sandbox do
     /// not interfere; `None` is the workspace itself. The service chooses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -47,6 +47,7 @@ impl SandboxSpecCatalog for FakeSpecs {
             working_dir: "/workspace/project".to_owned(),
             idle_stop: None,
             lifetime: None,
+            egress: None,
         };
         Ok(SPECS.map(spec).into())
     }

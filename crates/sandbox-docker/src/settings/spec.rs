@@ -1,5 +1,7 @@
 //! Reads one template for sandboxes, which the code calls a spec.
 
+use domain::egress_list::EgressList;
+use sandbox_provider::EgressPolicy;
 use sandbox_provider::container_settings::{
     capabilities, cpus, directory, exposed_ports, id_and_image, is_inside, memory, secret_env,
 };
@@ -45,6 +47,7 @@ impl DockerSpec {
             mounts: mounts(reader),
             idle_stop: reader.limit("sandbox.idle_stop"),
             lifetime: reader.limit("sandbox.lifetime"),
+            egress: egress(reader),
         };
         template.check(reader);
         template
@@ -64,6 +67,23 @@ impl DockerSpec {
             );
         }
     }
+}
+
+/// The hosts of a template, where lists say what sandboxes reach.
+fn egress(reader: &SettingReader<'_>) -> Option<EgressList> {
+    const KEY: &str = "docker.egress_allow";
+    let entries = reader.list(KEY);
+    if entries.is_empty() {
+        return None;
+    }
+    if EgressPolicy::read(reader) != EgressPolicy::AllowList {
+        reader.problem(
+            KEY,
+            "has an effect only with egress.policy = \"allow_list\"",
+        );
+    }
+    let list = EgressList::parse(entries.iter().map(String::as_str));
+    list.map_err(|problem| reader.problem(KEY, &problem)).ok()
 }
 
 fn words(reader: &SettingReader<'_>, key: &str) -> Option<Vec<String>> {

@@ -6,8 +6,12 @@ use std::sync::Arc;
 use anyhow::{anyhow, ensure};
 use application::App;
 use application::administration::Origin;
+use application::sandboxes::egress::EgressLists;
 use async_trait::async_trait;
-use broker::{CaCertificates, EgressApprovals, EgressProxy, EgressRules, SandboxSecrets};
+use broker::{
+    CaCertificates, EgressApprovals, EgressLimits, EgressProxy, EgressRules, SandboxEgress,
+    SandboxSecrets,
+};
 use domain::audit::{AuditActor, sanitize_text};
 use domain::error::BoxError;
 use domain::host_rule::HostRules;
@@ -64,6 +68,9 @@ pub(super) fn open(
         let trusted = CaCertificates::of_system().and(&authorities(&config.git)?);
         proxy = proxy.with_secrets(secrets, trusted)?;
     }
+    if config.egress.policy == EgressPolicy::AllowList {
+        proxy = proxy.with_limits(Arc::new(OwnersLists(app.clone())));
+    }
     if config.egress.policy == EgressPolicy::AllowList && config.egress.approvals {
         proxy = proxy.with_approvals(Arc::new(OwnersApprovals(app.clone())));
     }
@@ -113,6 +120,23 @@ impl EgressGateway for ProxyGateway {
 
     fn authority(&self, sandbox: &SandboxId) -> Result<Option<String>, BoxError> {
         Ok(self.0.authority(sandbox).transpose()?)
+    }
+}
+
+/// The lists of single sandboxes.
+struct OwnersLists(App);
+
+impl Debug for OwnersLists {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str("OwnersLists")
+    }
+}
+
+#[async_trait]
+impl EgressLimits for OwnersLists {
+    async fn of(&self, sandbox: &SandboxId) -> Result<SandboxEgress, BoxError> {
+        let EgressLists { template, own } = self.0.egress.lists(sandbox).await?;
+        Ok(SandboxEgress { template, own })
     }
 }
 

@@ -58,6 +58,15 @@ pub(crate) struct StartArgs {
     /// Branch of the repository. Default: the repository's default branch.
     #[arg(long, value_name = "BRANCH", requires = "repository")]
     pub(crate) branch: Option<String>,
+    /// Limits the new sandbox to these hosts, separated by commas, e.g. packages,api.example.org. Default: those in the
+    /// user's settings.
+    #[arg(
+        long,
+        value_name = "HOSTS",
+        value_delimiter = ',',
+        conflicts_with = "sandbox"
+    )]
+    pub(crate) egress_allow: Option<Vec<String>>,
     /// Title of the conversation.
     #[arg(long, value_name = "TITLE")]
     pub(crate) title: Option<String>,

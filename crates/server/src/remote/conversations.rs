@@ -69,6 +69,7 @@ async fn start(
         title: start.title,
         llm_model: start.model,
         sandbox_id: start.sandbox,
+        egress_allow: start.egress_allow,
         ..StartRequest::default()
     };
     if !start.wait && !start.follow {

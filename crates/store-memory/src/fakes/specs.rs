@@ -32,6 +32,7 @@ impl FakeSpecs {
             working_dir: "/workspace".to_owned(),
             idle_stop: None,
             lifetime: None,
+            egress: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Rows of sandboxes.
 
 use diesel::prelude::*;
+use domain::egress_list::EgressList;
 use domain::id::{HostId, OwnerId, SandboxId, SpecId};
 use domain::sandbox::{DesiredState, Sandbox, SandboxStatus, SandboxView};
 use domain::user::identity::KeyHash;
@@ -29,6 +30,7 @@ pub(crate) struct SandboxRow {
     exposed_urls: ExposedUrlsCol,
     workspace: Option<String>,
     has_proxy: bool,
+    egress: Option<TextCol<EgressList>>,
     automation_key: Option<UuidCol>,
     pub(crate) created_at: TimestampCol,
     updated_at: TimestampCol,
@@ -54,7 +56,7 @@ pub(crate) struct ViewRow {
 same_fields! {
     SandboxRow, Sandbox, [
         id, owner, spec_id, host, desired, status, status_detail, key_hash, session_key, secret_key,
-        callback_token_hash, agent_url, exposed_urls, workspace, has_proxy, automation_key, created_at,
+        callback_token_hash, agent_url, exposed_urls, workspace, has_proxy, egress, automation_key, created_at,
         updated_at, paused_at,
     ]
 }

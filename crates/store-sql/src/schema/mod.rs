@@ -182,6 +182,7 @@ tables! {
         exposed_urls -> NormalizedJson,
         workspace -> Nullable<Text>,
         has_proxy -> Bool,
+        egress -> Nullable<Text>,
         automation_key -> Nullable<Id>,
         created_at -> Instant,
         updated_at -> Instant,

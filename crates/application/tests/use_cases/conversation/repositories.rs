@@ -368,7 +368,7 @@ async fn cut_off_after_the_launch() -> (Fixture, StartTask) {
 
 #[tokio::test(start_paused = true)]
 async fn a_created_conversation_is_not_prepared_again_and_not_lost() {
-    let (fixture, task) = cut_off_after_the_launch().await;
+    let (fixture, task) = Box::pin(cut_off_after_the_launch()).await;
     let ended = fixture.wait_until_ended(&task).await;
     assert_eq!((ended.status, &ended.detail), (StartStatus::Ready, &None));
     assert_eq!(fixture.workspace.count("git init"), 2, "one for each start");
@@ -378,7 +378,7 @@ async fn a_created_conversation_is_not_prepared_again_and_not_lost() {
 
 #[tokio::test(start_paused = true)]
 async fn the_conversation_of_a_failed_start_is_deleted() {
-    let (fixture, task) = cut_off_after_the_launch().await;
+    let (fixture, task) = Box::pin(cut_off_after_the_launch()).await;
     // It was created without its first message.
     let id = task.conversation_id;
     fixture.agents.change(id, |it| it.execution_status = None);

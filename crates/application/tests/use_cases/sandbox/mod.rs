@@ -1,5 +1,6 @@
 //! Sandboxes and their upkeep.
 
+mod egress_lists;
 mod ended_runs;
 mod housekeeping;
 mod inspection;

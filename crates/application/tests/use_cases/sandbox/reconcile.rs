@@ -18,6 +18,7 @@ fn spec(name: &str, idle_stop: Option<Duration>, lifetime: Option<Duration>) -> 
     SandboxSpec {
         idle_stop,
         lifetime,
+        egress: None,
         ..FakeSpecs::spec(name)
     }
 }

@@ -95,6 +95,8 @@ pub(crate) struct SettingsFields {
     #[from(s.sandbox_grouping_strategy().to_owned())]
     sandbox_grouping_strategy: String,
     default_sandbox_spec_id: Option<String>,
+    #[from(s.egress_allow.as_ref().map(|list| list.entries().to_vec()))]
+    egress_allow: Option<Vec<String>>,
     #[from(SavedProfilesDto::of(&s.profiles, reveal, now))]
     llm_profiles: SavedProfilesDto,
     #[from(s.agent_profiles.active().map(|profile| profile.id.dashed()))]
@@ -263,6 +265,8 @@ pub(crate) struct SettingsUpdateDto {
     )]
     sandbox_grouping_strategy: String,
     default_sandbox_spec_id: Option<String>,
+    /// Hosts to which new sandboxes are limited, where the service limits what sandboxes reach; at most 100.
+    egress_allow: Option<Vec<String>>,
     #[schema(value_type = Option<Vec<Object>>)]
     registered_marketplaces: Option<Vec<Value>>,
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use application::start::StartInput;
 use domain::conversation::{MAX_PULL_REQUESTS, MessageInput, Trigger};
+use domain::egress_list::{EgressList, MAX_EGRESS_ENTRIES};
 use domain::git::{GitProvider, SuggestedTaskType};
 use domain::id::{ConversationId, SandboxId};
 use domain::start_task::{AgentType, StartRequest};
@@ -58,6 +59,10 @@ pub(crate) struct StartConversationDto {
     #[validate(length(max = 20))]
     #[into(plugins.as_deref().map(documents))]
     plugins: Option<Vec<PluginInput>>,
+    /// Hosts to which the new sandbox is limited, where the service limits what sandboxes reach. If absent, those in the
+    /// settings.
+    #[validate(length(max = 100), custom(function = check_egress))]
+    egress_allow: Option<Vec<String>>,
     /// Secrets for the agent's environment; at most 50. Responses never contain their values.
     #[schema(value_type = Option<BTreeMap<String, String>>)]
     #[into(skip)]
@@ -65,6 +70,7 @@ pub(crate) struct StartConversationDto {
 }
 
 const _: () = assert!(MAX_PULL_REQUESTS == 100, "the bound of `pr_number`");
+const _: () = assert!(MAX_EGRESS_ENTRIES == 100, "the bound of `egress_allow`");
 
 impl From<StartConversationDto> for StartInput {
     fn from(mut body: StartConversationDto) -> Self {
@@ -141,6 +147,10 @@ pub(crate) struct PluginInput {
     repo_path: Option<String>,
     #[schema(value_type = Option<BTreeMap<String, Value>>)]
     parameters: Option<Map<String, Value>>,
+}
+
+fn check_egress(entries: &[String]) -> Result<(), String> {
+    EgressList::parse(entries.iter().map(String::as_str)).map(drop)
 }
 
 /// Refuses a source with credentials: it is stored and shown in responses.

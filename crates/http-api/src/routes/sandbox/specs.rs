@@ -82,6 +82,7 @@ mod tests {
             working_dir: "/w".to_owned(),
             idle_stop: None,
             lifetime: None,
+            egress: None,
         }])
     }
 

@@ -76,6 +76,7 @@ pub(crate) fn sandbox() -> Sandbox {
         exposed_urls: std::sync::Arc::default(),
         workspace: None,
         has_proxy: false,
+        egress: None,
         automation_key: None,
         created_at: now,
         updated_at: now,

@@ -122,6 +122,7 @@ async fn there_is_nothing_before_the_first_save() {
             "conversation_settings",
             "sandbox_grouping_strategy",
             "default_sandbox_spec_id",
+            "egress_allow",
             "llm_profiles",
             "active_agent_profile_id",
             "active_agent_profile_revision",

@@ -77,6 +77,23 @@ async fn a_start_returns_immediately_with_its_request() {
 }
 
 #[actix_web::test]
+async fn a_list_of_hosts_that_nothing_enforces_is_refused() {
+    let world = World::idle().await;
+    let body = json!({"egress_allow": ["git"]});
+    let answer = world.post(ADA, START, &body).await;
+    assert_eq!(answer.status, 409);
+    let detail = answer.json()["detail"].as_str().unwrap().to_owned();
+    assert!(detail.contains("egress.policy is open"), "{detail}");
+    // Nor is one in the settings.
+    let stored = world.post(ADA, "/api/v1/settings", &body).await;
+    assert_eq!(stored.status, 200);
+    assert_eq!(world.post(ADA, START, &json!({})).await.status, 409);
+    let wrong = json!({"egress_allow": ["a b"]});
+    let refused = world.post(ADA, "/api/v1/settings", &wrong).await;
+    assert_eq!(refused.status, 400, "{}", refused.text);
+}
+
+#[actix_web::test]
 async fn a_stream_is_one_array_of_every_state_to_the_end() {
     let world = World::working().await;
     let answer = world

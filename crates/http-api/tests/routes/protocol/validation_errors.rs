@@ -50,6 +50,14 @@ async fn start_requests_list_all_errors() {
                     "ctx": {"error": {}}},
             ]),
         ),
+        (
+            json!({"egress_allow": ["git", "a b"]}),
+            json!([
+                {"type": "value_error", "loc": ["body", "egress_allow"],
+                    "msg": "Value error, \"a b\" is neither a host, such as example.org or *.example.org, nor a host with a port",
+                    "ctx": {"error": {}}},
+            ]),
+        ),
         // 056, but a secret is not quoted
         (
             json!({"secrets": {"A": 5}}),

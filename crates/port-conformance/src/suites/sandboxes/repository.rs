@@ -29,6 +29,7 @@ pub async fn every_field_is_stored(ports: &StorePorts) {
         exposed_urls: endpoints.exposed_urls.into(),
         workspace: Some(endpoints.workspace),
         has_proxy: endpoints.has_proxy,
+        egress: Some("git example.org:8443".parse().unwrap()),
         automation_key: Some(ApiKeyId::new(uuid(3))),
         updated_at: at(2),
         paused_at: Some(at(1)),

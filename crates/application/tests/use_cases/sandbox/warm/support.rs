@@ -27,6 +27,7 @@ pub(super) fn sandbox_of(warm: &WarmSandbox) -> Sandbox {
         exposed_urls: std::sync::Arc::default(),
         workspace: None,
         has_proxy: false,
+        egress: None,
         automation_key: None,
         created_at: now,
         updated_at: now,

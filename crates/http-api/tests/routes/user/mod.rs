@@ -3,6 +3,7 @@
 mod access_matrix;
 mod administration;
 mod audit;
+mod caller_matrix;
 mod device_login;
 mod legacy;
 mod links;

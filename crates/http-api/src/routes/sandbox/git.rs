@@ -6,6 +6,7 @@
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ContentType, RETRY_AFTER};
 use actix_web::{HttpRequest, HttpResponse, route, web};
+use application::administration::Origin;
 use application::models::SandboxTokenRefusal;
 use application::sandbox_git::{GIT_TOKEN_HEADER, GitGrant, GitRefusal};
 use broker::{
@@ -55,10 +56,12 @@ pub(crate) async fn git_call(
                 broker.count_refusal();
                 return Ok(failed(&GitCallError::UnknownOperation));
             };
+            let push = request
+                .is_push()
+                .then(|| PushRecord::new(&req, app, &grant, &request));
             let answer = send(&req, broker, &grant, (&request, payload)).await;
-            if request.is_push() {
-                let object = format!("repository:{}", grant.name_of(request.repository()));
-                record_push(&req, app, &grant, &object, &answer);
+            if let Some(push) = push {
+                push.finish(&answer);
             }
             Ok(answer.map_or_else(|refused| refused, |(response, _)| response))
         }
@@ -142,35 +145,75 @@ async fn send(
     Ok((response, push))
 }
 
-/// Writes a push to the audit log. What comes before it, without a reference, is none.
-fn record_push(
-    req: &HttpRequest,
-    app: &Application,
-    grant: &GitGrant<'_>,
-    object: &str,
-    answer: &Result<(HttpResponse, Option<Push>), HttpResponse>,
-) {
-    let (status, detail) = match answer {
-        Ok((_, None)) => return,
-        Ok((response, Some(push))) => {
-            let status = match push.refusal {
-                Some(_) => StatusCode::FORBIDDEN,
-                None => response.status(),
-            };
-            let updates = push.updates.iter().map(|update| {
-                let [old, new] = [&update.old, &update.new].map(|id| &id[..SHORT_ID_CHARS]);
-                format!("{} {old}..{new}", update.name)
-            });
-            (status, Some(updates.collect::<Vec<_>>().join(", ")))
+/// The entry of a push in the audit log. If the sandbox closes the connection before the host has answered, the entry has no
+/// status: the host may have taken the push.
+struct PushRecord<'a> {
+    app: &'a Application,
+    object: String,
+    /// `None` once the entry is written, or where there is none to write.
+    origin: Option<Origin>,
+}
+
+impl<'a> PushRecord<'a> {
+    fn new(
+        req: &HttpRequest,
+        app: &'a Application,
+        grant: &GitGrant<'_>,
+        request: &GitRequest,
+    ) -> Self {
+        let repository = grant.name_of(request.repository());
+        let mut origin = AuditOrigin::of(req).0;
+        origin.actor = AuditActor::Sandbox(grant.sandbox.clone());
+        PUSH_ACTION.clone_into(&mut origin.action);
+        Self {
+            app,
+            object: sanitize_text(&format!("repository:{repository}")),
+            origin: Some(origin),
         }
-        Err(refused) => (refused.status(), None),
-    };
-    let mut origin = AuditOrigin::of(req).with_status(status);
-    origin.actor = AuditActor::Sandbox(grant.sandbox.clone());
-    PUSH_ACTION.clone_into(&mut origin.action);
-    let detail = detail.map(|detail| sanitize_text(&detail));
-    app.audit
-        .record(origin, Some(sanitize_text(object)), detail);
+    }
+
+    /// What comes before a push, without a reference, is none.
+    fn finish(mut self, answer: &Result<(HttpResponse, Option<Push>), HttpResponse>) {
+        let origin = self.origin.take();
+        let (status, detail) = match answer {
+            Ok((_, None)) => return,
+            Ok((response, Some(push))) => {
+                let status = match push.refusal {
+                    Some(_) => StatusCode::FORBIDDEN,
+                    None => response.status(),
+                };
+                let updates = push.updates.iter().map(|update| {
+                    let [old, new] = [&update.old, &update.new].map(|id| &id[..SHORT_ID_CHARS]);
+                    format!("{} {old}..{new}", update.name)
+                });
+                let updates = updates.collect::<Vec<_>>().join(", ");
+                (status, Some(sanitize_text(&updates)))
+            }
+            Err(refused) => (refused.status(), None),
+        };
+        self.write(origin, Some(status), detail);
+    }
+
+    fn write(
+        &mut self,
+        origin: Option<Origin>,
+        status: Option<StatusCode>,
+        detail: Option<String>,
+    ) {
+        if let Some(mut origin) = origin {
+            origin.status = status.map(|status| status.as_u16());
+            let object = std::mem::take(&mut self.object);
+            self.app.audit.record(origin, Some(object), detail);
+        }
+    }
+}
+
+impl Drop for PushRecord<'_> {
+    fn drop(&mut self) {
+        let origin = self.origin.take();
+        let detail = "the sandbox closed the connection before the host had answered";
+        self.write(origin, None, Some(detail.to_owned()));
+    }
 }
 
 fn failed(error: &GitCallError) -> HttpResponse {

@@ -99,6 +99,34 @@ async fn a_push_of_another_branch_is_answered_as_by_a_host_that_accepts_none() {
 }
 
 #[actix_web::test]
+async fn a_push_whose_sandbox_leaves_before_the_answer_is_in_the_audit_log() {
+    let host = Endpoint::silent();
+    let world = world(GitRepositories::All, GitPush::All).await;
+    let (_, token) = launch(&world, ADA, &host.base).await;
+    let path = format!("/git/{}/o/r.git/git-receive-pack", place(&host));
+    let body = push_of("refs/heads/main");
+    {
+        let mut push = std::pin::pin!(post(&world, &token, &path, &body));
+        while host.requests().is_empty() {
+            let turn = tokio::time::timeout(Duration::from_millis(10), &mut push);
+            assert!(turn.await.is_err(), "the host did not answer");
+        }
+    }
+    assert!(world.app.audit.finish(Duration::from_secs(30)).await);
+    let entries = world.get(ROOT, "/api/v1/audit").await.ok();
+    let all = entries["items"].as_array().unwrap().iter();
+    let pushes: Vec<_> = all.filter(|it| it["action"] == "git push").collect();
+    assert_eq!(pushes.len(), 1, "{entries}");
+    assert!(pushes[0]["status"].is_null(), "{entries}");
+    assert!(
+        pushes[0]["detail"]
+            .as_str()
+            .unwrap()
+            .contains("closed the connection")
+    );
+}
+
+#[actix_web::test]
 async fn a_repository_of_no_conversation_is_read_without_the_token_and_never_written() {
     let host = Endpoint::answering(answer("401 Unauthorized", "", "no"));
     let world = world(GitRepositories::OfConversations, GitPush::All).await;

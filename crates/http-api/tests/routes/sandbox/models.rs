@@ -26,16 +26,29 @@ pub(super) struct Endpoint {
 
 impl Endpoint {
     pub(super) fn answering(answer: impl Into<Vec<u8>>) -> Self {
+        let answer = answer.into();
+        Self::with(move |mut stream| {
+            let _ = stream.write_all(&answer);
+        })
+    }
+
+    /// It takes requests, and neither answers nor closes the connection.
+    pub(super) fn silent() -> Self {
+        let mut open = Vec::new();
+        Self::with(move |stream| open.push(stream))
+    }
+
+    fn with(mut answer: impl FnMut(TcpStream) + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
         let requests = Arc::<Mutex<Vec<String>>>::default();
-        let (seen, answer) = (Arc::clone(&requests), answer.into());
+        let seen = Arc::clone(&requests);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
                 let request = read_request(&mut stream);
                 seen.lock().unwrap().push(request);
-                let _ = stream.write_all(&answer);
+                answer(stream);
             }
         });
         Self { base, requests }

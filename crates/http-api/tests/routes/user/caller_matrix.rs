@@ -15,7 +15,7 @@ use crate::user::tenancy::request_at;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Who {
     /// No key and no session.
-    Nobody,
+    Keyless,
     /// A session that was ended.
     Ended,
     /// Sessions of an owner of the organization, and of an administrator of the instance, who is no member of it.
@@ -24,15 +24,15 @@ enum Who {
     /// Keys of members.
     Member,
     Admin,
-    /// A key of somebody else, and a key of the owner that is bound to their personal organization.
+    /// A key of another user, and a key of the owner that is bound to their personal organization.
     Outsider,
     BoundElsewhere,
 }
 
-use Who::{Admin, BoundElsewhere, Ended, Member, Nobody, Outsider, OwnerSession, RootSession};
+use Who::{Admin, BoundElsewhere, Ended, Keyless, Member, Outsider, OwnerSession, RootSession};
 
-const EVERYBODY: [Who; 8] = [
-    Nobody,
+const CALLERS: [Who; 8] = [
+    Keyless,
     Ended,
     OwnerSession,
     RootSession,
@@ -70,7 +70,7 @@ fn refusal(
         Policy::UserOrSandbox if who.has_session() => return Some(401),
         Policy::UserOrSandbox | Policy::User | Policy::Admin => {}
     }
-    if who == Nobody {
+    if who == Keyless {
         return Some(401);
     }
     if who.has_session() && !is_safe && sender != Some("same-origin") {
@@ -134,9 +134,9 @@ async fn every_operation_checks_caller_organization_and_origin() {
         let sessions = [it.log_in("ada").await, it.log_in("root").await];
         // The refused ones first: others may end the session. One application takes all, because building one takes longer.
         let (mut cases, mut requests) = (Vec::new(), Vec::new());
-        for who in EVERYBODY {
+        for who in CALLERS {
             let credential = match who {
-                Nobody => None,
+                Keyless => None,
                 Ended => Some(("cookie", &ended)),
                 OwnerSession => Some(("cookie", &sessions[0])),
                 RootSession => Some(("cookie", &sessions[1])),

@@ -287,7 +287,8 @@ impl HttpState {
                 sandbox_isolation: config.sandbox_isolation,
                 egress_policy: config.egress_policy,
                 readiness_cache: ReadinessCache::default(),
-                web_client: WebClientDto::of(&config.web_client, ports.clock.now()),
+                web_client: WebClientDto::of(&config.web_client, ports.clock.now())
+                    .with_automations(config.automations.is_some()),
                 legacy_web_client: LegacyWebClientDto::from(&config.web_client),
                 traces: config.traces,
                 web_app: config.web_app.clone(),

@@ -367,6 +367,9 @@ async fn the_first_user_starts_the_automations_service() {
     let answer = fixture.world.get(ADA, "/api/automation/v1").await;
     answer.refuses(503, "it is being installed");
     fixture.wanted.notified().await;
+    let config = "/api/v1/web-client/config";
+    let offered = fixture.world.get(ADA, config).await.ok();
+    assert_eq!(offered["feature_flags"]["enable_automations"], true);
     // Without an automations service nothing changes.
     let world = World::idle().await;
     let health = world.get(ADA, "/api/automation/health").await.ok();

@@ -96,6 +96,14 @@ pub(crate) struct WebClientDto {
     kind: &'static str,
 }
 
+impl WebClientDto {
+    /// Says whether the service has automations.
+    pub(crate) fn with_automations(mut self, are_enabled: bool) -> Self {
+        self.feature_flags.enable_automations = are_enabled;
+        self
+    }
+}
+
 /// Features that front ends show.
 #[model(response = WebClientFeatureFlags, from(config: &WebClient))]
 #[derive(Clone)]

@@ -11,8 +11,8 @@ const SANDBOXES = "api/v1/sandboxes";
 const STATES = ["RUNNING", "STARTING", "PAUSED", "ERROR"];
 
 /** The members that are shown. The key must not be shown, so it is dropped. */
-const shown = ({ id, status, status_detail, sandbox_spec_id, created_at, exposed_urls }) => ({
-  id, status, status_detail, sandbox_spec_id, created_at, ports: (exposed_urls ?? []).map((it) => it.name),
+const shown = ({ id, status, status_detail, sandbox_spec_id, created_at, exposed_urls, egress_allow }) => ({
+  id, status, status_detail, sandbox_spec_id, created_at, egress_allow, ports: (exposed_urls ?? []).map((it) => it.name),
 });
 
 async function pause(it, refresh) {
@@ -111,6 +111,7 @@ function sandbox(place, context) {
           ["Cause", found.status_detail],
           ["Template", found.sandbox_spec_id],
           ["Ports", found.ports.join(", ")],
+          ["Hosts that it reaches", found.egress_allow ? found.egress_allow.join(", ") || "none" : null],
           ["Created", when(found.created_at)],
           ["Id", h("code", {}, found.id)],
         ),

@@ -44,6 +44,12 @@ impl ConsoleSession {
         world
             .service
             .set_variable("WORKSPACE_AUTH__MODE", "api_key");
+        world
+            .service
+            .set_variable("WORKSPACE_EGRESS__POLICY", "allow_list");
+        world
+            .service
+            .set_variable("WORKSPACE_EGRESS__ALLOW", "public");
         world.service.restart().await;
         let (bob, browser) = (world.service.user("bob"), Browser::start().await);
         let pictures = variable_of("CONSOLE_PICTURES").map(PathBuf::from);
@@ -172,6 +178,7 @@ async fn console_scenarios_work_in_a_browser() {
     administration::create_and_revoke_key(&mut session).await;
     administration::show_administration(&mut session).await;
     administration::show_charts(&mut session).await;
+    scenarios::limit_new_sandboxes(&mut session).await;
     administration::fit_a_small_dark_screen(&mut session).await;
     session.assert_no_errors(&[]).await;
     administration::use_the_documentation(&mut session).await;

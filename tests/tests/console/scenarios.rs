@@ -69,6 +69,39 @@ pub(crate) async fn sign_in_with_keys(session: &mut ConsoleSession) {
     session.assert_no_errors(&["401 (Unauthorized)"]).await;
 }
 
+/// Limits new sandboxes to some hosts, shows the list of one, and removes the limit.
+pub(crate) async fn limit_new_sandboxes(session: &mut ConsoleSession) {
+    let button = |at: &str| format!("document.querySelector('[data-at={}]')", json!(at));
+    session.open_view("Network").await;
+    let unlimited = "They reach all hosts that the service allows.";
+    session.browser.wait_for_text(unlimited).await;
+    session
+        .browser
+        .click(&button("limit new sandboxes"), DIALOG)
+        .await;
+    let hosts = "packages, api.example.org";
+    session.browser.type_into("#asked", hosts).await;
+    session
+        .browser
+        .click(&dialog_button("Save"), NO_DIALOG)
+        .await;
+    session.browser.wait_for_text(hosts).await;
+    session.save_screenshot("network").await;
+    let user = session.world.user.clone();
+    let task = user.start(&json!({})).await;
+    let limited = user.wait_until_ready(&task).await;
+    let page = format!("/console/#/sandboxes/{}", limited.sandbox_id);
+    let page = session.url_of(&page);
+    session.browser.open(&page).await;
+    session.browser.wait_for_text("Hosts that it reaches").await;
+    session.browser.wait_for_text(hosts).await;
+    session.open_view("Network").await;
+    let remove = button("remove the limit");
+    session.browser.wait_for_text(hosts).await;
+    session.browser.click(&remove, &format!("!{remove}")).await;
+    session.browser.wait_for_text(unlimited).await;
+}
+
 /// Shows states, start steps and the cause of a failed start, and inserts titles as text.
 pub(crate) async fn show_conversations(session: &mut ConsoleSession, failed: &Task) {
     session.open_view("Conversations").await;

@@ -63,7 +63,7 @@ pub(crate) const MEMBER_DIFFERENCES: &[DifferenceMember] = &[
         name: "egress_allow",
         is_ours: true,
         in_legacy: false,
-        reason: "Settings and starts limit what sandboxes reach.",
+        reason: "Settings and sandboxes have the hosts to which sandboxes are limited.",
     },
     DifferenceMember {
         name: "custom_secrets",

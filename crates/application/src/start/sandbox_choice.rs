@@ -58,13 +58,12 @@ impl StartService {
                 )));
             }
             self.factory.hosts.check_alive(&row.host)?;
-            if request.egress_allow.is_some() {
-                let list = request.egress_allow.as_deref();
-                if self.factory.own_list(list, None)? != row.egress {
-                    return Err(AppError::conflict(format!(
-                        "Sandbox {named} was created with another egress_allow: leave it out, or start in a new sandbox"
-                    )));
-                }
+            if let Some(list) = &request.egress_allow
+                && self.factory.own_list(Some(list), None)? != row.egress
+            {
+                return Err(AppError::conflict(format!(
+                    "Sandbox {named} was created with another egress_allow: leave it out, or start in a new sandbox"
+                )));
             }
             return Ok(SandboxChoice::Named(row));
         }

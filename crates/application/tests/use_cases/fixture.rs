@@ -151,6 +151,11 @@ impl Fixture {
         Self { app, tasks, ..self }
     }
 
+    /// Restarts with another policy.
+    pub(crate) async fn restart_with(self, change: fn(&mut Policy)) -> Self {
+        Self { change, ..self }.kill_and_restart().await
+    }
+
     pub(crate) async fn start(&self, input: StartInput) -> StartTask {
         self.app
             .starts

@@ -22,6 +22,8 @@ pub struct Sandbox {
     pub exposed_urls: Option<Vec<ExposedUrl>>,
     pub created_at: UtcTime,
     pub status_detail: Option<String>,
+    /// The hosts to which its owner limited it.
+    pub egress_allow: Option<Vec<String>>,
 }
 
 /// A server in a sandbox.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{ExposedUrl, Sandbox, SandboxStatus};
 use crate::clock::Timestamp;
+use crate::egress_list::EgressList;
 use crate::encryption::cipher::Sealed;
 use crate::id::{OwnerId, SandboxId, SpecId};
 use crate::user::identity::KeyHash;
@@ -20,6 +21,7 @@ pub struct SandboxView {
     pub session_key: Sealed,
     pub exposed_urls: Arc<[ExposedUrl]>,
     pub workspace: Option<String>,
+    pub egress: Option<EgressList>,
     pub created_at: Timestamp,
 }
 
@@ -35,6 +37,7 @@ impl From<Sandbox> for SandboxView {
             session_key: sandbox.session_key,
             exposed_urls: sandbox.exposed_urls,
             workspace: sandbox.workspace,
+            egress: sandbox.egress,
             created_at: sandbox.created_at,
         }
     }

@@ -50,6 +50,7 @@ pub(crate) struct ViewRow {
     session_key: String,
     exposed_urls: ExposedUrlsCol,
     workspace: Option<String>,
+    egress: Option<TextCol<EgressList>>,
     pub(crate) created_at: TimestampCol,
 }
 
@@ -64,7 +65,7 @@ same_fields! {
 same_fields! {
     read ViewRow, SandboxView, [
         id, owner, spec_id, status, status_detail, key_hash, session_key, exposed_urls, workspace,
-        created_at,
+        egress, created_at,
     ]
 }
 

@@ -21,6 +21,7 @@ use url::Url;
 
 use super::{GuardEnd, SandboxGuard, SandboxReconciler, SandboxSlot, start_cancelled};
 use crate::AppError;
+use crate::policy::EgressControl;
 
 /// Interval of health checks while the agent server may be booting: a start is late by half of it. A refused
 /// connection costs a process next to nothing; in front of a container a program of the engine may accept it first.
@@ -269,6 +270,7 @@ impl SandboxReconciler {
         may_be_dormant: bool,
     ) -> Result<SandboxEndpoints, AppError> {
         let policy = &self.0.policy;
+        check_list(row, policy.egress)?;
         let progress = slot.progress();
         let work = self.prepare_backend(&row.spec_id, &progress);
         self.showing_progress(row, slot, work).await?;
@@ -406,6 +408,18 @@ impl SandboxReconciler {
             detail = death => Err(BootFailure::Exited(detail)),
             () = tokio::time::sleep(self.0.policy.sandbox_start_timeout) => Err(BootFailure::Silent),
         }
+    }
+}
+
+/// Fails if nothing enforces the list of a sandbox any more.
+fn check_list(row: &Sandbox, control: EgressControl) -> Result<(), AppError> {
+    match (&row.egress, control) {
+        (Some(_), EgressControl::Unlimited) => Err(start_failed(
+            "its owner limited it to certain hosts, which this service no longer enforces, because its egress.policy is open; ask the \
+             operator to set egress.policy to allow_list, or start in a new sandbox"
+                .to_owned(),
+        )),
+        _ => Ok(()),
     }
 }
 

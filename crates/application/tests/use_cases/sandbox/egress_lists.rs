@@ -4,10 +4,11 @@ use application::EgressControl;
 use application::settings::McpConfigUpdate;
 use domain::egress_list::EgressList;
 use domain::error::{Classify as _, ErrorClass};
+use domain::sandbox::SandboxStatus;
 use domain::start_task::{StartStatus, StartTask};
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, alice, alice_scope, start_input};
+use crate::fixture::{Fixture, alice, alice_scope, start_input, wait_for};
 
 async fn limited() -> Fixture {
     Fixture::with_policy(|policy| policy.egress = EgressControl::Lists).await
@@ -70,6 +71,34 @@ async fn a_sandbox_that_does_not_run_reaches_nothing() {
     let paused = fixture.app.sandboxes.pause(&scope, &task.sandbox_id);
     paused.await.expect("it pauses");
     assert_eq!(own_list(&fixture, &task).await, Some(String::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_with_a_list_does_not_start_where_nothing_enforces_it() {
+    let fixture = limited().await;
+    let task = start(&fixture, Some(&["git"])).await;
+    let (scope, id) = (alice_scope(), task.sandbox_id);
+    let paused = fixture.app.sandboxes.pause(&scope, &id).await;
+    paused.expect("it pauses");
+    let fixture = fixture.restart_with(|_| {}).await;
+    let resumed = fixture.app.sandboxes.resume(&scope, &id).await;
+    resumed.expect("the intent is stored");
+    let failed = wait_for(async || {
+        let row = fixture.sandbox(&id).await;
+        row.filter(|row| row.status == SandboxStatus::Error)
+    });
+    let detail = failed.await.status_detail.expect("a cause");
+    assert!(detail.contains("egress.policy is open"), "{detail}");
+    let fixture = fixture
+        .restart_with(|policy| policy.egress = EgressControl::Lists)
+        .await;
+    let resumed = fixture.app.sandboxes.resume(&scope, &id).await;
+    resumed.expect("the intent is stored");
+    wait_for(async || {
+        let row = fixture.sandbox(&id).await;
+        row.filter(|row| row.status == SandboxStatus::Running)
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -29,6 +29,8 @@ pub(crate) struct SandboxDto {
     created_at: Timestamp,
     /// Why it is in ERROR or MISSING.
     status_detail: Option<String>,
+    /// The hosts to which its owner limited it; null for all that the service allows.
+    egress_allow: Option<Vec<String>>,
 }
 
 /// An exposed port of a sandbox.
@@ -70,6 +72,7 @@ impl SandboxDto {
             exposed_urls: exposed,
             created_at: sandbox.created_at,
             status_detail: sandbox.status_detail,
+            egress_allow: sandbox.egress.map(|list| list.entries().to_vec()),
         }
     }
 }

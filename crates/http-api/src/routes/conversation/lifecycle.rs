@@ -42,7 +42,7 @@ const MAX_BATCH_IDS: usize = 99;
     (status = 200, body = StartTaskDto),
     (status = 403, description = "Only the first user may have sandboxes on this installation"),
     (status = 404, description = "Unknown sandbox or parent"),
-    (status = 409, description = "The id is taken, or the sandbox cannot be used"),
+    (status = 409, description = "The id is taken, the sandbox cannot be used, or a list of hosts cannot be enforced"),
 ))]
 #[post("/api/v1/app-conversations")]
 pub(crate) async fn start(
@@ -83,7 +83,7 @@ async fn start_or_replay(
     (status = 200, description = "The states of the task", body = Vec<StartTaskDto>),
     (status = 403, description = "Only the first user may have sandboxes on this installation"),
     (status = 404, description = "Unknown sandbox or parent"),
-    (status = 409, description = "The id is taken, or the sandbox cannot be used"),
+    (status = 409, description = "The id is taken, the sandbox cannot be used, or a list of hosts cannot be enforced"),
 ))]
 #[post("/api/v1/app-conversations/stream-start")]
 pub(crate) async fn stream_start(

@@ -68,6 +68,7 @@ pub(crate) async fn batch(
     (status = 200, body = SandboxDto),
     (status = 403, description = "Only the first user may have sandboxes here"),
     (status = 404, description = "Unknown sandbox spec"),
+    (status = 409, description = "The settings have a list of hosts that the service does not enforce"),
 ))]
 #[post("/api/v1/sandboxes")]
 pub(crate) async fn start(

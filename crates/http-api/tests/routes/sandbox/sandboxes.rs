@@ -27,7 +27,7 @@ async fn a_new_sandbox_hides_its_key_until_it_runs() {
     let id = answer.json()["id"].clone();
     answer.is(200, &json!({
         "id": id, "created_by_user_id": "ada", "sandbox_spec_id": SPECS[1], "status": "STARTING",
-        "session_api_key": null, "exposed_urls": null, "created_at": NOW, "status_detail": null,
+        "session_api_key": null, "exposed_urls": null, "created_at": NOW, "status_detail": null, "egress_allow": null,
     }));
     world
         .post(ADA, &format!("{BASE}?sandbox_spec_id=nope"), &json!({}))
@@ -46,7 +46,7 @@ async fn a_running_sandbox_shows_its_urls_to_its_owner() {
         "id": id, "created_by_user_id": "ada", "sandbox_spec_id": SPECS[0], "status": "RUNNING",
         "session_api_key": key,
         "exposed_urls": [{"name": "AGENT_SERVER", "url": "http://127.0.0.1:9001", "port": 9001}],
-        "created_at": NOW, "status_detail": null,
+        "created_at": NOW, "status_detail": null, "egress_allow": null,
     });
     assert!(
         key.as_str().is_some_and(|key| key.starts_with("secret")),

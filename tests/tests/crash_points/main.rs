@@ -123,7 +123,7 @@ async fn kill_at_each(bench: &mut CrashBench, scenario: Scenario, extent: PlanEx
         essential.retain(|operation| operation.starts_with("commit "));
     }
     let points = extent.choose(arrivals.clone(), &essential);
-    // How events are batched depends on the machine, so a point may not be reached again: another one stands in.
+    // How events are batched depends on the machine, so a point may not be reached again: another place stands in for its own.
     let others = arrivals.into_iter().filter(|it| !points.contains(it));
     let mut others = sample(others.collect(), points.len() + 2, extent.seed).into_iter();
     let (mut killed, mut missed) = (Vec::new(), Vec::new());
@@ -134,7 +134,14 @@ async fn kill_at_each(bench: &mut CrashBench, scenario: Scenario, extent: PlanEx
             let alone = std::slice::from_ref(&point);
             let is_killed = run_case(bench, scenario, alone).await.0 > 0
                 || run_case(bench, scenario, alone).await.0 > 0;
-            next = if is_killed { None } else { others.next() };
+            let is_covered = killed
+                .iter()
+                .any(|it: &PlannedCrash| it.place == point.place);
+            next = if is_killed || is_covered {
+                None
+            } else {
+                others.next()
+            };
             if is_killed { &mut killed } else { &mut missed }.push(point);
         }
     }

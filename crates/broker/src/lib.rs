@@ -23,7 +23,7 @@ pub use call::{
 };
 pub use egress::{
     AuthorityError, EgressApprovals, EgressCounts, EgressLimits, EgressProxy, EgressRules,
-    SandboxEgress, SandboxSecrets,
+    SandboxSecrets,
 };
 pub use git::{
     GitAnswer, GitAnswerBody, GitBroker, GitCall, GitCallError, GitRequest, Push, RefUpdate,

@@ -113,6 +113,15 @@ impl EgressList {
     }
 }
 
+/// The lists that hold for one sandbox. It reaches what all of them name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SandboxEgress {
+    /// The operator's list for its template, in place of that of the service.
+    pub template: Option<EgressList>,
+    /// Its owner's list.
+    pub own: Option<EgressList>,
+}
+
 impl FromStr for EgressList {
     type Err = String;
 

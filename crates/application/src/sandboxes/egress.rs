@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::clock::Clock;
-use domain::egress_list::EgressList;
+use domain::egress_list::{EgressList, SandboxEgress};
 use domain::error::StoreError;
 use domain::id::{EgressRequestId, IdGenerator, OwnerId, SandboxId};
 use domain::page::{Page, PageRequest};
@@ -19,14 +19,6 @@ use crate::{AppError, Ports};
 const MAX_REQUESTS_PER_SANDBOX: u32 = 100;
 const ASKING_PERIOD: Duration = Duration::from_secs(60 * 60);
 const MAX_COUNTED_SANDBOXES: u64 = 10_000;
-
-/// The hosts that a sandbox may reach: those in all lists that exist.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EgressLists {
-    /// The operator's for the template, in place of that of the service.
-    pub template: Option<EgressList>,
-    pub own: Option<EgressList>,
-}
 
 /// Asks owners of sandboxes for hosts, and stores their decisions.
 #[derive(Clone)]
@@ -55,16 +47,16 @@ impl EgressService {
     }
 
     /// The lists that hold for a sandbox: its template's, and its owner's. One that does not run reaches nothing.
-    pub async fn lists(&self, sandbox: &SandboxId) -> Result<EgressLists, AppError> {
+    pub async fn lists(&self, sandbox: &SandboxId) -> Result<SandboxEgress, AppError> {
         let Some(sandbox) = self.tokens.active(sandbox).await? else {
-            return Ok(EgressLists {
+            return Ok(SandboxEgress {
                 template: None,
                 own: Some(EgressList::default()),
             });
         };
         let specs = self.specs.list().await?;
         let spec = specs.iter().find(|spec| spec.id == sandbox.spec_id);
-        Ok(EgressLists {
+        Ok(SandboxEgress {
             template: spec.and_then(|spec| spec.egress.clone()),
             own: sandbox.egress.clone(),
         })

@@ -27,7 +27,7 @@ mod tunnel;
 
 pub use approvals::EgressApprovals;
 pub use authority::AuthorityError;
-pub use limits::{EgressLimits, SandboxEgress};
+pub use limits::EgressLimits;
 pub use outcomes::EgressCounts;
 pub use proxy::EgressProxy;
 pub use rules::EgressRules;

@@ -5,6 +5,7 @@ use std::io::Cursor;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use domain::egress_list::SandboxEgress;
 use domain::id::SandboxId;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::handshake;
@@ -24,7 +25,7 @@ use super::activity::{ActiveStream, ActivityClock};
 use super::approvals::EgressApprovals;
 use super::authority::AuthorityError;
 use super::destination::{Destination, EgressError, PlaceholderRefusal, RuleSet, TLS_PORT};
-use super::limits::{EgressLimits, SandboxEgress};
+use super::limits::EgressLimits;
 use super::messages::{
     HEAD_TIMEOUT, MAX_HEAD_BYTES, MAX_HEADERS, ProxyBody, RESPONSE_TIMEOUT, error_response,
     outgoing, returned, text_body,

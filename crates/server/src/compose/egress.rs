@@ -6,13 +6,12 @@ use std::sync::Arc;
 use anyhow::{anyhow, ensure};
 use application::App;
 use application::administration::Origin;
-use application::sandboxes::egress::EgressLists;
 use async_trait::async_trait;
 use broker::{
-    CaCertificates, EgressApprovals, EgressLimits, EgressProxy, EgressRules, SandboxEgress,
-    SandboxSecrets,
+    CaCertificates, EgressApprovals, EgressLimits, EgressProxy, EgressRules, SandboxSecrets,
 };
 use domain::audit::{AuditActor, sanitize_text};
+use domain::egress_list::SandboxEgress;
 use domain::error::BoxError;
 use domain::host_rule::HostRules;
 use domain::id::SandboxId;
@@ -135,8 +134,7 @@ impl Debug for OwnersLists {
 #[async_trait]
 impl EgressLimits for OwnersLists {
     async fn of(&self, sandbox: &SandboxId) -> Result<SandboxEgress, BoxError> {
-        let EgressLists { template, own } = self.0.egress.lists(sandbox).await?;
-        Ok(SandboxEgress { template, own })
+        Ok(self.0.egress.lists(sandbox).await?)
     }
 }
 

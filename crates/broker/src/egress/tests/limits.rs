@@ -1,6 +1,8 @@
 //! Lists of single sandboxes.
 
-use super::super::{EgressLimits, SandboxEgress};
+use domain::egress_list::SandboxEgress;
+
+use super::super::EgressLimits;
 use super::*;
 
 /// Lists of one sandbox.

@@ -43,7 +43,8 @@ use domain::sandbox::{SandboxBackend, SandboxCaps};
 use domain::user::usage::QuotaLimits;
 pub use error::AppError;
 pub use policy::{
-    AuthMode, EgressControl, Policy, Retention, SecretForm, SessionLifetimes, WarmPolicy,
+    AuthMode, EgressControl, GitCaller, Policy, Retention, SecretExposure, SecretForm,
+    SessionLifetimes, WarmPolicy,
 };
 pub use ports::Ports;
 pub use runtime::known_hosts::{HostCounts, KnownHosts};
@@ -201,7 +202,8 @@ impl App {
             tokens.clone(),
         );
         let models = ModelAccess::new(ports, &policy, tokens.clone());
-        let sandbox_git = SandboxGit::new(ports, &policy, tokens.clone(), settings.clone());
+        let sandbox_git =
+            SandboxGit::new(ports, &policy, tokens.clone(), settings.clone(), &secrets);
         let syncer = ConversationSyncer::new(ports, &policy, streams.clone(), quotas.clone());
         let reconciler = SandboxReconciler::new(
             ports,
@@ -330,13 +332,13 @@ impl App {
             inspector: SandboxInspector::new(ports, settings.clone(), models.clone()),
             models,
             sandbox_git,
-            settings,
+            settings: settings.clone(),
             secrets,
             gateway: GatewayResolver::new(ports, reporters),
             organizations,
             automation_keys: Arc::new(AutomationKeys::new(ports)),
             administration: AdministrationService::new(ports, single_user, caches, reconciler),
-            spending: SpendingService::new(ports, &policy, audit.clone()),
+            spending: SpendingService::new(ports, &policy, audit.clone(), settings),
             audit,
             sandbox_keys,
             quotas,

@@ -14,6 +14,7 @@ use domain::agent::spending::NanoUsd;
 use domain::agent::{LlmConfig, LlmProfile};
 use domain::encryption::cipher::CipherError;
 use domain::id::{ConversationId, OwnerId, SandboxId};
+use domain::sandbox::SandboxSpecCatalog;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 use url::Url;
@@ -36,6 +37,7 @@ struct ModelAccessParts {
     /// `None` if sandboxes get the keys themselves.
     endpoints: Option<Arc<dyn ModelEndpointFinder>>,
     tokens: SandboxTokens,
+    specs: Arc<dyn SandboxSpecCatalog>,
     base: Url,
 }
 
@@ -50,6 +52,7 @@ pub struct ModelGrant {
     pub model: String,
     /// The conversation that the call belongs to; `None` for profiles of the whole sandbox.
     pub conversation: Option<ConversationId>,
+    /// The smaller of the user's budget, when the token was made, and that of the sandbox's template.
     pub conversation_budget: Option<NanoUsd>,
 }
 
@@ -80,6 +83,7 @@ impl ModelAccess {
         Self(Arc::new(ModelAccessParts {
             endpoints: ports.models.clone(),
             tokens,
+            specs: Arc::clone(&ports.specs),
             base: service_url(&policy.webhook_url, "llm"),
         }))
     }
@@ -167,6 +171,10 @@ impl ModelAccess {
         let Ok(content) = content else {
             return Ok(Err(SandboxTokenRefusal::Unknown));
         };
+        let specs = self.0.specs.list().await?;
+        let spec = specs.iter().find(|spec| spec.id == sandbox.spec_id);
+        let of_spec = spec.and_then(|spec| spec.conversation_budget);
+        let budgets = content.budget.map(NanoUsd::new).into_iter().chain(of_spec);
         Ok(Ok(ModelGrant {
             sandbox: sandbox.id.clone(),
             owner: sandbox.owner.clone(),
@@ -174,7 +182,7 @@ impl ModelAccess {
             key: content.key.into(),
             model: content.model,
             conversation: content.conversation,
-            conversation_budget: content.budget.map(NanoUsd::new),
+            conversation_budget: budgets.min(),
         }))
     }
 }

@@ -41,6 +41,23 @@ pub enum SecretForm {
     Placeholder,
 }
 
+/// Who calls git hosts for which the owner of a sandbox has a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GitCaller {
+    Service,
+    /// Git in the sandbox, with a placeholder of the token, or the token.
+    Sandbox,
+}
+
+/// The secrets whose value agents get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SecretExposure {
+    /// Those without hosts.
+    WithoutHosts,
+    /// Those whose owner asks for it, and those without hosts from before.
+    OnRequest,
+}
+
 /// How long sessions last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionLifetimes {
@@ -83,6 +100,7 @@ pub struct Policy {
     /// Set if a second user is refused because the backend does not isolate sandboxes.
     pub single_user: Option<SingleUserRule>,
     pub secrets_in_sandboxes: SecretForm,
+    pub secret_exposure: SecretExposure,
     pub egress: EgressControl,
     /// Allowed CORS origins. Agent servers get them too.
     pub cors_origins: Vec<String>,
@@ -90,6 +108,8 @@ pub struct Policy {
     pub verify_git_tokens: bool,
     /// What agents may do with git.
     pub git: GitPolicy,
+    /// Only the service holds [`Policy::git`].
+    pub git_caller: GitCaller,
     /// Whether agents of users with a git token get this service's MCP server.
     pub mcp_in_conversations: bool,
     pub caps: LiveSetting<SandboxCaps>,
@@ -201,8 +221,10 @@ impl Policy {
             webhook_url,
             single_user: None,
             secrets_in_sandboxes: SecretForm::Value,
+            secret_exposure: SecretExposure::WithoutHosts,
             egress: EgressControl::Unlimited,
             git: GitPolicy::default(),
+            git_caller: GitCaller::Service,
             cors_origins: Vec::new(),
             verify_git_tokens: true,
             mcp_in_conversations: true,

@@ -17,13 +17,15 @@ use domain::agent::spending::{
 use domain::audit::AuditActor;
 use domain::clock::Clock;
 use domain::error::chain;
-use domain::id::IdGenerator;
+use domain::id::{IdGenerator, OrganizationId, OwnerId};
+use domain::user::organization::OrganizationRepository;
 use domain::user::scope::Scope;
 use uuid::Uuid;
 
 use crate::administration::Origin;
 use crate::audit::AuditService;
 use crate::models::ModelGrant;
+use crate::settings::SettingsService;
 use crate::{AppError, Policy, Ports};
 
 /// Bytes of a request or an answer for each token, where the provider does not report tokens. It is rather too few.
@@ -45,8 +47,28 @@ pub struct SpendingService {
     clock: Arc<dyn Clock>,
     ids: Arc<dyn IdGenerator>,
     audit: AuditService,
-    /// Of each user in each organization.
+    settings: SettingsService,
+    organizations: Arc<dyn OrganizationRepository>,
+    /// The operator's, of each user in each organization.
     month_budget: Option<NanoUsd>,
+}
+
+/// The budgets of a calendar month (UTC).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MonthBudgets {
+    /// The operator's for each user in each organization.
+    pub service: Option<NanoUsd>,
+    /// The user's own, in the settings.
+    pub own: Option<NanoUsd>,
+    /// Of all members of the shared organization together.
+    pub organization: Option<NanoUsd>,
+}
+
+impl MonthBudgets {
+    /// What the user may spend.
+    pub fn of_user(&self) -> Option<NanoUsd> {
+        self.service.into_iter().chain(self.own).min()
+    }
 }
 
 /// A call that may be made, until it is settled.
@@ -60,8 +82,8 @@ pub struct OpenSpending {
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum BudgetSpent {
     #[error(
-        "the budget of this conversation, {0} USD, is spent; raise max_budget_per_task in the settings and start a new \
-         conversation"
+        "the budget of this conversation, {0} USD, is spent; raise max_budget_per_task in the settings, or ask the operator to \
+         raise conversation_budget if that is it, and start a new conversation"
     )]
     Conversation(f64),
     #[error(
@@ -69,6 +91,16 @@ pub enum BudgetSpent {
          until the next month"
     )]
     Month(f64),
+    #[error(
+        "your budget for model calls of this month, {0} USD, is spent; raise max_budget_per_month in the settings, or wait until \
+         the next month"
+    )]
+    OwnMonth(f64),
+    #[error(
+        "the budget of the organization for model calls of this month, {0} USD, is spent; ask its administrators to raise \
+         month_budget, or wait until the next month"
+    )]
+    OrganizationMonth(f64),
 }
 
 /// How a call ended.
@@ -110,19 +142,40 @@ impl CallResult {
 }
 
 impl SpendingService {
-    pub(crate) fn new(ports: &Ports, policy: &Policy, audit: AuditService) -> Self {
+    pub(crate) fn new(
+        ports: &Ports,
+        policy: &Policy,
+        audit: AuditService,
+        settings: SettingsService,
+    ) -> Self {
         Self {
             repository: Arc::clone(&ports.spending),
             clock: Arc::clone(&ports.clock),
             ids: Arc::clone(&ports.ids),
             audit,
+            settings,
+            organizations: Arc::clone(&ports.organizations),
             month_budget: policy.month_budget,
         }
     }
 
-    /// The budget of each user in each organization for a calendar month.
-    pub fn month_budget(&self) -> Option<NanoUsd> {
-        self.month_budget
+    /// The budgets of a month that hold for this owner. One query, and one more in a shared organization.
+    pub async fn month_budgets(&self, owner: &OwnerId) -> Result<MonthBudgets, AppError> {
+        let settings = self.settings.load(owner);
+        let organization = async {
+            let Some(id) = owner.shared_organization() else {
+                return Ok(None);
+            };
+            let found = self.organizations.find(id).await?;
+            Ok::<_, AppError>(found.and_then(|it| it.month_budget))
+        };
+        let (settings, organization) = futures::try_join!(settings, organization)?;
+        let own = settings.and_then(|it| it.max_budget_per_month);
+        Ok(MonthBudgets {
+            service: self.month_budget,
+            own: own.and_then(NanoUsd::from_dollars),
+            organization,
+        })
     }
 
     pub fn today(&self) -> Day {
@@ -143,9 +196,11 @@ impl SpendingService {
             model: short_name(&grant.model),
             day: Day::of(now),
         };
+        let of_month = self.month_budgets(&grant.owner).await?;
         let budgets = Budgets {
             conversation: grant.conversation.and(grant.conversation_budget),
-            month: self.month_budget(),
+            month: of_month.of_user(),
+            organization_month: of_month.organization,
         };
         if budgets == Budgets::default() {
             let reservation = None;
@@ -173,7 +228,13 @@ impl SpendingService {
             ReserveOutcome::ConversationBudgetSpent => {
                 BudgetSpent::Conversation(dollars(budgets.conversation))
             }
-            ReserveOutcome::MonthBudgetSpent => BudgetSpent::Month(dollars(budgets.month)),
+            ReserveOutcome::MonthBudgetSpent if budgets.month == of_month.service => {
+                BudgetSpent::Month(dollars(budgets.month))
+            }
+            ReserveOutcome::MonthBudgetSpent => BudgetSpent::OwnMonth(dollars(budgets.month)),
+            ReserveOutcome::OrganizationBudgetSpent => {
+                BudgetSpent::OrganizationMonth(dollars(budgets.organization_month))
+            }
         };
         self.record_refusal(grant, &spent);
         Ok(Err(spent))
@@ -223,6 +284,12 @@ impl SpendingService {
         group: SpendingGroup,
     ) -> Result<Vec<SpendingTotal>, AppError> {
         Ok(self.repository.totals(scope, days, group).await?)
+    }
+
+    /// What all members of an organization have spent in it in this month.
+    pub async fn of_organization(&self, id: OrganizationId) -> Result<NanoUsd, AppError> {
+        let first = self.today().month_start();
+        Ok(self.repository.total_of_organization(id, first).await?)
     }
 
     /// What the scope has spent in this month.

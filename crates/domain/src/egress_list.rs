@@ -47,6 +47,8 @@ const GIT: &[&str] = &[
 const PRESETS: &[(&str, &[&str])] = &[("packages", PACKAGES), ("git", GIT)];
 /// The preset with every public host.
 const PUBLIC: &str = "public";
+/// Alone, it names no host: for lists of which none at all means something else.
+const NONE: &str = "none";
 
 /// Most entries of a list that a user makes.
 pub const MAX_EGRESS_ENTRIES: usize = 100;
@@ -67,7 +69,7 @@ struct Entries {
 }
 
 impl EgressList {
-    /// Parses entries: rules, and the presets `packages`, `git` and `public`.
+    /// Parses entries: rules, and the presets `packages`, `git` and `public`; or `none` alone.
     ///
     /// # Errors
     /// The first entry that is neither, with the reason.
@@ -85,12 +87,20 @@ impl EgressList {
                 all.is_public = true;
                 continue;
             }
+            if entry == NONE {
+                continue;
+            }
             let preset = PRESETS.iter().find(|(name, _)| *name == entry);
             let hosts = preset.map_or(std::slice::from_ref(&entry), |(_, hosts)| hosts);
             for host in hosts {
                 let rule: Result<HostRule, _> = host.parse();
                 rules.push(rule.map_err(|reason| format!("{host:?} {reason}"))?);
             }
+        }
+        if all.texts.len() > 1 && all.texts.iter().any(|entry| entry == NONE) {
+            return Err(format!(
+                "{NONE:?} stands for no host, so it is the only entry"
+            ));
         }
         all.rules = rules.into_iter().collect();
         Ok(Self(Arc::new(all)))
@@ -167,8 +177,15 @@ mod tests {
     }
 
     #[test]
+    fn none_names_no_host_and_stands_alone() {
+        assert!(!names("none", "none", 443));
+        let error = "none pypi.org".parse::<EgressList>().unwrap_err();
+        assert!(error.contains("only entry"), "{error}");
+    }
+
+    #[test]
     fn the_text_of_a_list_is_read_again() {
-        for text in ["", "git", "public example.org:22 *.example.net"] {
+        for text in ["", "none", "git", "public example.org:22 *.example.net"] {
             let list: EgressList = text.parse().unwrap();
             assert_eq!(list.to_string(), text);
             assert_eq!(list.to_string().parse(), Ok(list));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use domain::agent::spending::NanoUsd;
 use domain::egress_list::EgressList;
 use domain::id::{HostId, SpecId};
 use ipnet::Ipv4Net;
@@ -147,6 +148,8 @@ pub struct DockerSpec {
     pub idle_stop: Option<Duration>,
     /// Time after which a sandbox is deleted.
     pub lifetime: Option<Duration>,
+    /// What a conversation in its sandboxes may spend on models.
+    pub conversation_budget: Option<NanoUsd>,
     /// The hosts that its sandboxes may reach with [`EgressPolicy::AllowList`]. `None`: those of `egress.allow`.
     pub egress: Option<EgressList>,
     /// The ports that clients may reach, among them `AGENT_SERVER`.

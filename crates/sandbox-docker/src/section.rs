@@ -30,6 +30,7 @@ pub(crate) const SECTION: SettingSection = SettingSection {
             "docker.egress_allow",
             "sandbox.idle_stop",
             "sandbox.lifetime",
+            "sandbox.conversation_budget",
         ],
     }),
     redacted: &[

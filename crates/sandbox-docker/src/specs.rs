@@ -23,6 +23,7 @@ fn api_spec(spec: &DockerSpec, now: Timestamp) -> SandboxSpec {
         idle_stop: spec.idle_stop,
         lifetime: spec.lifetime,
         egress: spec.egress.clone(),
+        conversation_budget: spec.conversation_budget,
     }
 }
 

@@ -106,5 +106,6 @@ fn specs(command: &[String]) -> SpecList {
         idle_stop: None,
         lifetime: None,
         egress: None,
+        conversation_budget: None,
     }]))
 }

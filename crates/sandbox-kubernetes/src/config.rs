@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use domain::agent::spending::NanoUsd;
 use domain::id::{HostId, SpecId};
 use sandbox_provider::container_settings::ExposedPort;
 use secrecy::SecretString;
@@ -99,6 +100,8 @@ pub struct KubernetesSpec {
     pub idle_stop: Option<Duration>,
     /// Time after which a sandbox is deleted.
     pub lifetime: Option<Duration>,
+    /// What a conversation in its sandboxes may spend on models.
+    pub conversation_budget: Option<NanoUsd>,
     /// The ports that clients may reach, among them `AGENT_SERVER`.
     pub ports: Vec<ExposedPort>,
 }

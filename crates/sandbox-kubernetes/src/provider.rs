@@ -124,6 +124,7 @@ fn specs(all: &[KubernetesSpec], now: Timestamp) -> SpecList {
         idle_stop: spec.idle_stop,
         lifetime: spec.lifetime,
         egress: None,
+        conversation_budget: spec.conversation_budget,
     };
     SpecList(all.iter().map(api_spec).collect())
 }

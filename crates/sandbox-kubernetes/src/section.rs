@@ -28,6 +28,7 @@ pub(crate) const SECTION: SettingSection = SettingSection {
             "kubernetes.ports",
             "sandbox.idle_stop",
             "sandbox.lifetime",
+            "sandbox.conversation_budget",
         ],
     }),
     redacted: &[("kubernetes.secret_env", Redaction::Assignments)],

@@ -80,6 +80,7 @@ impl KubernetesSpec {
             runtime_class: object_name(reader, "kubernetes.runtime_class"),
             idle_stop: reader.limit("sandbox.idle_stop"),
             lifetime: reader.limit("sandbox.lifetime"),
+            conversation_budget: sandbox_provider::budget(reader, "sandbox.conversation_budget"),
             ports: exposed_ports(reader, "kubernetes.ports"),
         };
         if !is_inside(&template.working_dir, &template.volume) {

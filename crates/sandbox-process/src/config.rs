@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use domain::agent::spending::NanoUsd;
 use domain::id::HostId;
 use secrecy::SecretString;
 
@@ -84,6 +85,8 @@ pub struct ProcessConfig {
     pub idle_stop: Option<Duration>,
     /// Time after which a sandbox is deleted.
     pub lifetime: Option<Duration>,
+    /// What a conversation may spend on models.
+    pub conversation_budget: Option<NanoUsd>,
 }
 
 impl ProcessConfig {
@@ -135,6 +138,7 @@ impl ProcessConfig {
             disk_interval: Duration::from_secs(60),
             idle_stop: None,
             lifetime: None,
+            conversation_budget: None,
         }
     }
 }

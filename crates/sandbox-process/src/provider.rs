@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use async_trait::async_trait;
+use domain::agent::spending::NanoUsd;
 use domain::clock::{Clock as _, SystemClock};
 use domain::sandbox::SingleUserRule;
 use ipnet::Ipv4Net;
 use sandbox_provider::{
     BackendFeatures, CallbackCheck, ConfiguredBackend, DoctorReport, EgressPolicy, EgressRoute,
-    EgressSlot, Installation, SandboxNetworking, SandboxPorts, SandboxProvider, is_proxy_variable,
-    reachable_network,
+    EgressSlot, Installation, SandboxNetworking, SandboxPorts, SandboxProvider, budget,
+    is_proxy_variable, reachable_network,
 };
 use settings::{Redaction, SettingReader, SettingSection};
 
@@ -97,6 +98,7 @@ pub(crate) struct ConfiguredProcess {
     disk_interval: Duration,
     idle_stop: Option<Duration>,
     lifetime: Option<Duration>,
+    conversation_budget: Option<NanoUsd>,
     /// Whether sandboxes are confined.
     pub(crate) is_confined: bool,
     /// What confined sandboxes reach.
@@ -116,33 +118,37 @@ pub(crate) struct ConfiguredProcess {
     pub(crate) limits: ProcessLimits,
 }
 
+/// What to install of the agent server.
+fn provisioned(reader: &SettingReader<'_>) -> provision::Config {
+    let defaults = provision::Config::new(
+        PythonProgram::AgentServer,
+        "",
+        InstallEnvironment::default(),
+    );
+    let version = reader.optional_parsed(
+        "sandbox.agent_server_version",
+        "a version, e.g. 1.58.0",
+        version,
+    );
+    provision::Config {
+        version: version.unwrap_or(defaults.version),
+        python: reader.optional_path("sandbox.python"),
+        index_url: reader.secret("sandbox.index_url"),
+        proxy: reader.secret("sandbox.proxy"),
+        wheels: reader.optional_path("sandbox.wheel_dir"),
+        ..defaults
+    }
+}
+
 impl ConfiguredProcess {
     fn read(reader: &SettingReader<'_>) -> Self {
-        let defaults = provision::Config::new(
-            PythonProgram::AgentServer,
-            "",
-            InstallEnvironment::default(),
-        );
-        let version = reader.optional_parsed(
-            "sandbox.agent_server_version",
-            "a version, e.g. 1.58.0",
-            version,
-        );
-        let provision = provision::Config {
-            version: version.unwrap_or(defaults.version),
-            python: reader.optional_path("sandbox.python"),
-            index_url: reader.secret("sandbox.index_url"),
-            proxy: reader.secret("sandbox.proxy"),
-            wheels: reader.optional_path("sandbox.wheel_dir"),
-            ..defaults
-        };
         Self {
             allow_multiple_users: reader.switch("process.allow_multiple_users"),
             command: reader.words(
                 "sandbox.agent_server_command",
                 "a command, quoted as for a shell",
             ),
-            provision,
+            provision: provisioned(reader),
             path: reader.optional("sandbox.path"),
             env: reader.assignments("sandbox.env"),
             fork_server: reader.choice(
@@ -160,6 +166,7 @@ impl ConfiguredProcess {
             disk_interval: sandbox_provider::disk_check(reader, "process.disk_check"),
             idle_stop: reader.limit("sandbox.idle_stop"),
             lifetime: reader.limit("sandbox.lifetime"),
+            conversation_budget: budget(reader, "sandbox.conversation_budget"),
             is_confined: reader.choice(
                 "process.isolation",
                 &[("auto", true), ("confined", true), ("none", false)],
@@ -229,6 +236,7 @@ impl ConfiguredProcess {
             disk_interval: self.disk_interval,
             idle_stop: self.idle_stop,
             lifetime: self.lifetime,
+            conversation_budget: self.conversation_budget,
             ..defaults
         })
     }

@@ -44,5 +44,6 @@ pub fn specs(config: &ProcessConfig, now: Timestamp) -> SpecList {
         idle_stop: config.idle_stop,
         lifetime: config.lifetime,
         egress: None,
+        conversation_budget: config.conversation_budget,
     }]))
 }

@@ -23,6 +23,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use domain::agent::spending::NanoUsd;
 use domain::id::HostId;
 use domain::sandbox::{
     SandboxBackend, SandboxError, SandboxLifecycle, SandboxReader, SandboxSpec, SandboxSpecCatalog,
@@ -215,6 +216,12 @@ pub struct CallbackCheck {
 pub fn parallel_starts(reader: &SettingReader<'_>) -> Option<usize> {
     let number = reader.number("sandbox.parallel_starts", 0..=1000);
     (number > 0).then_some(number)
+}
+
+/// An amount of whole US dollars, from this setting. `None`: no limit.
+pub fn budget(reader: &SettingReader<'_>, key: &str) -> Option<NanoUsd> {
+    let dollars: Option<u64> = reader.count_limit(key, 1_000_000);
+    dollars.map(|dollars| NanoUsd::new(dollars.saturating_mul(1_000_000_000)))
 }
 
 /// Concurrent boots on this machine: each keeps a core busy.

@@ -307,6 +307,8 @@ fn policy(config: &Config, host: HostId, route: &CallbackRoute) -> anyhow::Resul
     policy.quota.set(config.quota);
     policy.month_budget = config.broker.month_budget;
     policy.git = config.broker.git.clone();
+    policy.git_caller = config.broker.git_caller;
+    policy.secret_exposure = config.broker.exposure;
     policy.verify_git_tokens = config.git.verify_tokens;
     policy.mcp_in_conversations = config.mcp_in_conversations;
     policy.traces = traces::propagation(config);

@@ -1,8 +1,9 @@
 // What model calls cost, by day, model, conversation or user.
 
-import { get } from "./api.js";
+import { get, ownSettings, post } from "./api.js";
 import { stacked } from "./charts.js";
-import { choice, h, section, table } from "./dom.js";
+import { act, ask, once } from "./dialogs.js";
+import { button, choice, h, section, table } from "./dom.js";
 import { money, short } from "./format.js";
 import { live } from "./live.js";
 
@@ -64,10 +65,31 @@ function notes(items) {
   ];
 }
 
-function month({ month_cost: cost, month_budget: budget }, whose) {
-  const spent = h("p", {}, "This month: ", h("strong", {}, money(cost)));
-  if (whose === OWN && budget !== null) spent.append(` of ${money(budget)}`);
+const ofBudget = (cost, budget) => (budget === null ? money(cost) : `${money(cost)} of ${money(budget)}`);
+
+function month({ month_cost: cost, month_budget: budget, organization }, whose) {
+  const spent = h("p", {}, "This month: ", h("strong", {}, ofBudget(cost, whose === OWN ? budget : null)));
+  if (organization) spent.append(`, all members of the organization: ${ofBudget(organization.month_cost, organization.month_budget)}`);
   return spent;
+}
+
+/** The user's own budget for a month; `null` for none. */
+function ownBudget(budget, refresh) {
+  const store = (max_budget_per_month, done) =>
+    once("set the monthly budget", async () => {
+      await act(done, () => post("api/v1/settings", { max_budget_per_month }));
+      await refresh();
+    });
+  const set = async () => {
+    const text = await ask("Monthly budget", "What you may spend on models in a calendar month, in US dollars", budget ?? "", "Save", { type: "number", min: 0.01, step: "any" });
+    if (text !== null) await store(Number(text), "Your monthly budget is set.");
+  };
+  return h(
+    "div",
+    { class: "line" },
+    button("Monthly budget…", set, { at: "monthly budget" }),
+    budget ? button("Remove the budget", () => store(null, "The budget is removed."), { at: "remove the budget" }) : null,
+  );
 }
 
 /** Opens the view. */
@@ -93,7 +115,8 @@ export function costs(place, { access, signal }) {
     const since = new Date(Date.now() - (Number(span.id) - 1) * DAY).toISOString();
     const found = await get(whose.path, { since, group_by: group.id }, until);
     const known = group.id === "conversation" && whose === OWN ? await titles(found.items, until) : {};
-    return { ...found, known, span: span.id, group: group.id, whose: whose.id };
+    const { max_budget_per_month: own } = whose === OWN ? await ownSettings(until) : {};
+    return { ...found, own, known, span: span.id, group: group.id, whose: whose.id };
   };
   const chart = (items) => {
     const days = items.map((it) => ({ label: it.name.slice(5), values: [it.cost] }));
@@ -103,6 +126,7 @@ export function costs(place, { access, signal }) {
     section(
       "Model calls",
       month(found, whose),
+      found.own === undefined ? null : ownBudget(found.own, () => refresh()),
       found.items.length
         ? [group.id === "day" ? chart(found.items) : null, table("Model calls", columns(group, whose, found.known), found.items), ...notes(found.items)]
         : h("p", { class: "empty" }, "No model was called through the service in this time."),

@@ -1,9 +1,9 @@
 // Organizations: their name, members, roles and invitations. What the caller may do is in the permissions of `/me`.
 
 import { ROOT, get, pages, part, patch, post, remove } from "./api.js";
-import { act, confirm, once, showOnce } from "./dialogs.js";
+import { act, ask, confirm, once, showOnce } from "./dialogs.js";
 import { button, facts, h, labelled, section, table } from "./dom.js";
-import { state, when } from "./format.js";
+import { money, state, when } from "./format.js";
 import { live } from "./live.js";
 
 const PATH = "api/organizations";
@@ -39,6 +39,25 @@ function rename(found, refresh) {
     });
   };
   return h("form", { class: "form", onsubmit: submit }, labelled("Name", name), h("div", { class: "line" }, h("button", { type: "submit" }, "Rename")));
+}
+
+/** What all members together may spend on models in a month. */
+function budget(found, refresh) {
+  const store = (month_budget, done) =>
+    once("set the budget", async () => {
+      await act(done, () => patch(`${PATH}/${part(found.id)}`, { month_budget }));
+      refresh();
+    });
+  const set = async () => {
+    const text = await ask("Monthly budget", "What all members together may spend on models in a calendar month, in US dollars", found.month_budget ?? "", "Save", { type: "number", min: 0.01, step: "any" });
+    if (text !== null) await store(Number(text), "The budget is set.");
+  };
+  return h(
+    "div",
+    { class: "line" },
+    button("Monthly budget…", set, { at: "monthly budget" }),
+    found.month_budget === null ? null : button("Remove the budget", () => store(null, "The budget is removed."), { at: "remove the budget" }),
+  );
 }
 
 async function leave(organization) {
@@ -188,8 +207,9 @@ export function organization(place, { signal, access }) {
     return [
       section(
         found.name,
-        facts(["Your role", state(me.role)], ["Id", h("code", {}, found.id)]),
+        facts(["Your role", state(me.role)], ["Id", h("code", {}, found.id)], ["Budget per month", found.month_budget === null ? null : money(found.month_budget)]),
         me.permissions.includes("change_organization_name") ? rename(found, again) : null,
+        me.permissions.includes("edit_org_settings") ? budget(found, again) : null,
         others.length ? h("p", { class: "small" }, "Other organizations: ", others.map((it, at) => [at ? ", " : "", h("a", { href: `${new URL("settings", ROOT).pathname}?org=${part(it.id)}#/organization` }, it.name)])) : null,
         h("div", { class: "line end" }, button("Leave…", () => leave(found), { kind: "danger", at: "leave" })),
       ),

@@ -26,9 +26,14 @@ function form(refresh) {
   const name = h("input", { id: "secret-name", type: "text", required: true, maxlength: 255, autocomplete: "off", spellcheck: "false", placeholder: "API_TOKEN" });
   const value = h("input", { id: "secret-value", type: "password", autocomplete: "off", spellcheck: "false" });
   const hosts = h("input", { id: "secret-hosts", type: "text", autocomplete: "off", spellcheck: "false", placeholder: "api.example.org, *.example.net:8443" });
+  const exposed = h("input", { id: "secret-exposed", type: "checkbox" });
   let edited = null;
+  const listed = () => hosts.value.split(/[\s,]+/).filter(Boolean);
+  // One of both is a choice: no secret is exposed by an empty field.
+  const check = () => hosts.setCustomValidity(listed().length || exposed.checked ? "" : "Name hosts, or let agents read the value.");
+  for (const field of [hosts, exposed]) field.addEventListener("input", check);
   const store = () => {
-    const body = { name: name.value.trim(), hosts: hosts.value.split(/[\s,]+/).filter(Boolean) };
+    const body = { name: name.value.trim(), hosts: listed(), exposed: listed().length === 0 };
     if (value.value) return post(PATH, { ...body, value: value.value });
     return put(`${PATH}/${part(body.name)}`, { ...body, description: edited?.name === body.name ? edited.description : null });
   };
@@ -40,6 +45,8 @@ function form(refresh) {
       if (!done) return;
       edited = null;
       for (const field of [name, value, hosts]) field.value = "";
+      exposed.checked = false;
+      check();
     });
   };
   const edit = (secret) => {
@@ -47,6 +54,8 @@ function form(refresh) {
     name.value = secret.name;
     value.value = "";
     hosts.value = (secret.hosts ?? []).join(", ");
+    exposed.checked = secret.exposed;
+    check();
     hosts.focus();
   };
   const view = section(
@@ -56,10 +65,12 @@ function form(refresh) {
       { class: "form", onsubmit: submit },
       labelled("Name", name, "The name of the environment variable."),
       labelled("Value", value, "An empty field keeps the stored value."),
-      labelled("Hosts", hosts, "With hosts, agents get a placeholder, and the service puts the value into headers of https requests to these hosts only. Without hosts, agents get the value."),
+      labelled("Hosts", hosts, "With hosts, agents get a placeholder, and the service puts the value into headers of https requests to these hosts only."),
+      h("label", { class: "line" }, exposed, "Without hosts, agents can read the value"),
       h("div", { class: "line" }, h("button", { type: "submit", class: "primary" }, "Save")),
     ),
   );
+  check();
   return { view, edit };
 }
 

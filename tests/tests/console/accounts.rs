@@ -182,7 +182,7 @@ pub(crate) async fn keep_a_secret_outside(session: &mut ConsoleSession) {
         format!("[...{row}.querySelectorAll('button')].find(it => it.textContent === 'Change…')");
     let filled = "document.querySelector('#secret-hosts').value.includes('example.net')";
     session.browser.click(&change, filled).await;
-    let clear = "document.querySelector('#secret-hosts').value = ''";
+    let clear = "document.querySelector('#secret-hosts').value = ''; document.querySelector('#secret-exposed').click()";
     let _ = session.browser.eval(clear).await;
     session
         .browser

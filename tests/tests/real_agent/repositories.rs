@@ -394,8 +394,8 @@ pub(crate) async fn what_takes_too_long_is_ended(setup: Setup) {
     world.assert_no_token(&conversation.sandbox_id);
 }
 
-/// What secrets are good for inside a sandbox: the service puts them into headers of requests to their hosts. One command, as
-/// the agent's terminal requires.
+/// What secrets are good for inside a sandbox: the service puts them into headers of requests to their hosts, also of git's
+/// with `broker.git = false`. One command, as the agent's terminal requires.
 const ATTEMPTS: &str = r#"{
 status() { curl -sS -o /dev/null -w '%{http_code}' -m 30 "$@" 2>&1; }
 own="OWN/acme/tools.git/info/refs?service=git-upload-pack"
@@ -413,12 +413,14 @@ import base64, os, urllib.request
 key = base64.b64encode(("x-access-token:" + os.environ["TOKEN"]).encode()).decode()
 request = urllib.request.Request(os.environ["URL"], headers={"Authorization": "Basic " + key})
 print(urllib.request.urlopen(request, timeout=30).status)')"
+echo "git: $(git clone -q OWN/acme/tools.git own && cd own && git push -q origin HEAD:refs/heads/direct && git ls-remote origin direct | wc -l)"
+echo "its file: $(sed -n 's/.*Basic \(.*\)"$/\1/p' ~/.agent-workspace/git | base64 -d | grep -c '^x-access-token:workspace_secret_')"
 echo "environments: $(cat /proc/[0-9]*/environ 2>/dev/null | grep -ac 'ghp-c[a]nary')"
 } > results.new 2>&1
 mv results.new results.txt
 }"#;
 const RESULTS: &str = "curl: 200\ncustom: 200\nelsewhere: 403\nwithout: 401\nurl: 403\nbody: 403\nplain: 403\nother: 401\n\
-                       python: 200\nenvironments: 0\n";
+                       python: 200\ngit: 1\nits file: 1\nenvironments: 0\n";
 
 pub(crate) async fn secrets_go_to_their_hosts_only(setup: Setup) {
     let section = match &setup.sandboxing {
@@ -427,7 +429,11 @@ pub(crate) async fn secrets_go_to_their_hosts_only(setup: Setup) {
     };
     let variable = format!("WORKSPACE_{section}__REACHABLE_NETWORKS");
     let address = address(&setup.sandboxing).to_string();
-    let world = GitWorld::build_with(&setup, &[(&variable, &address)]).await;
+    let variables = [
+        (variable.as_str(), address.as_str()),
+        ("WORKSPACE_BROKER__GIT", "off"),
+    ];
+    let world = GitWorld::build_with(&setup, &variables).await;
     let user = &world.user;
     let host = |url: String| url.trim_start_matches("https://").to_owned();
     for (name, host) in [

@@ -60,6 +60,18 @@ pub(crate) const MEMBER_DIFFERENCES: &[DifferenceMember] = &[
         reason: "The information on the service names what sandboxes reach.",
     },
     DifferenceMember {
+        name: "exposed",
+        is_ours: true,
+        in_legacy: false,
+        reason: "Secrets state whether agents get their value.",
+    },
+    DifferenceMember {
+        name: "max_budget_per_month",
+        is_ours: true,
+        in_legacy: false,
+        reason: "Users limit what models cost in a month.",
+    },
+    DifferenceMember {
         name: "egress_allow",
         is_ours: true,
         in_legacy: false,

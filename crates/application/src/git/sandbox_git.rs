@@ -5,11 +5,14 @@
 //! ```
 //!
 //! The configuration of git in a sandbox names the service in place of each host for which the owner has a token. The
-//! owner's token is looked up for each call, so a replaced one takes effect at once.
+//! owner's token is looked up for each call, so a replaced one takes effect at once. With `broker.git = false` the
+//! configuration has the token, or its placeholder, and git calls the host itself.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use domain::conversation::ConversationReportRepository;
 use domain::git::{CloneSource, CloneSourceResolver, GitProvider};
 use domain::git_rights::RepositoryRights;
@@ -24,8 +27,9 @@ use url::Url;
 use super::accesses;
 use super::rights::{GitPolicy, OwnBranch, place_of};
 use crate::sandboxes::{SandboxTokenRefusal, SandboxTokens, TokenKind, service_url};
+use crate::secrets::SecretsService;
 use crate::settings::{Settings, SettingsService};
-use crate::{AppError, Policy, Ports};
+use crate::{AppError, GitCaller, Policy, Ports};
 
 const GIT: TokenKind = TokenKind {
     prefix: "gb_",
@@ -49,6 +53,8 @@ struct SandboxGitParts {
     conversations: Arc<dyn ConversationReportRepository>,
     starts: Arc<dyn StartTaskRepository>,
     policy: GitPolicy,
+    /// Makes tokens of hosts for sandboxes whose git calls the hosts itself; `None` if the service makes their calls.
+    secrets: Option<SecretsService>,
     base: Url,
 }
 
@@ -95,8 +101,10 @@ impl SandboxGit {
         policy: &Policy,
         tokens: SandboxTokens,
         settings: SettingsService,
+        secrets: &SecretsService,
     ) -> Self {
         Self(Arc::new(SandboxGitParts {
+            secrets: (policy.git_caller == GitCaller::Sandbox).then(|| secrets.clone()),
             tokens,
             sources: Arc::clone(&ports.clone_sources),
             settings,
@@ -182,6 +190,18 @@ impl SandboxGit {
     /// The configuration of git in a sandbox; `None` if its owner has no token of a git host.
     pub(crate) fn configuration(
         &self,
+        sandbox: &Sandbox,
+        settings: &Settings,
+    ) -> Result<Option<SecretString>, AppError> {
+        match &self.0.secrets {
+            Some(secrets) => self.of_hosts(secrets, sandbox, settings),
+            None => self.of_service(&sandbox.id, settings),
+        }
+    }
+
+    /// The service's address in place of each host's.
+    fn of_service(
+        &self,
         sandbox: &SandboxId,
         settings: &Settings,
     ) -> Result<Option<SecretString>, AppError> {
@@ -192,7 +212,8 @@ impl SandboxGit {
             };
             let address = format!("{}/{}/", self.0.base, place_of(&host.url));
             let _ = writeln!(hosts, "[url {}]", quoted(&address));
-            for original in originals(access.provider, &host.url) {
+            let (own, more) = originals(access.provider, &host.url);
+            for original in std::iter::once(own).chain(more) {
                 let _ = writeln!(hosts, "\tinsteadOf = {}", quoted(&original));
             }
         }
@@ -206,11 +227,48 @@ impl SandboxGit {
         let text = format!("[http {base}]\n\textraHeader =\n\textraHeader = {header}\n{hosts}");
         Ok(Some(text.into()))
     }
+
+    /// Each host's own address with the owner's token, or its placeholder.
+    fn of_hosts(
+        &self,
+        secrets: &SecretsService,
+        sandbox: &Sandbox,
+        settings: &Settings,
+    ) -> Result<Option<SecretString>, AppError> {
+        let mut text = String::new();
+        for (provider, token) in &settings.provider_tokens {
+            let access = token.access(*provider);
+            let Ok(host) = self.0.sources.host(&access) else {
+                continue;
+            };
+            let has_name = token.token.expose_secret().contains(':');
+            let secret = secrets.git_token(sandbox, *provider, token)?;
+            let secret = secret.expose_secret();
+            let credentials = if has_name {
+                secret.to_owned()
+            } else {
+                format!("{}:{secret}", host.username)
+            };
+            let header = format!("Authorization: Basic {}", BASE64.encode(credentials));
+            let (own, rest) = originals(*provider, &host.url);
+            let _ = write!(
+                text,
+                "[http {own}]\n\textraHeader =\n\textraHeader = {header}\n[url {own}]\n",
+                own = quoted(&own),
+                header = quoted(&header),
+            );
+            for original in rest {
+                let _ = writeln!(text, "\tinsteadOf = {}", quoted(&original));
+            }
+        }
+        Ok((!text.is_empty()).then(|| text.into()))
+    }
 }
 
-/// The beginnings of addresses that the service stands for.
-fn originals(provider: GitProvider, base: &Url) -> Vec<String> {
-    let mut all = vec![format!("{}/", base.as_str().trim_end_matches('/'))];
+/// The beginning of the addresses of a host, and of its addresses for SSH with the same paths.
+fn originals(provider: GitProvider, base: &Url) -> (String, Vec<String>) {
+    let own = format!("{}/", base.as_str().trim_end_matches('/'));
+    let mut ssh = Vec::new();
     let has_same_paths = matches!(
         provider,
         GitProvider::Github | GitProvider::Gitlab | GitProvider::Bitbucket | GitProvider::Forgejo
@@ -219,10 +277,10 @@ fn originals(provider: GitProvider, base: &Url) -> Vec<String> {
         .host_str()
         .filter(|_| has_same_paths && base.path() == "/")
     {
-        all.push(format!("git@{host}:"));
-        all.push(format!("ssh://git@{host}/"));
+        ssh.push(format!("git@{host}:"));
+        ssh.push(format!("ssh://git@{host}/"));
     }
-    all
+    (own, ssh)
 }
 
 /// A value of a git configuration file. Addresses and tokens have no control characters.

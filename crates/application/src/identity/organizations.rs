@@ -9,6 +9,7 @@ pub(super) mod texts;
 
 use std::sync::Arc;
 
+use domain::agent::spending::NanoUsd;
 use domain::clock::{Clock, Timestamp};
 use domain::error::{ErrorClass, StoreError};
 use domain::id::{IdGenerator, InvitationId, OrganizationId, OwnerId, UserId};
@@ -16,7 +17,7 @@ use domain::user::administration::{AdminChange, AdministrationRepository};
 use domain::user::identity::KeyHash;
 use domain::user::organization::{
     INVITATION_TTL, Invitation, MAX_ORGANIZATION_NAME_CHARS, Organization, OrganizationChange,
-    OrganizationDeletionRepository, OrganizationRepository,
+    OrganizationDeletionRepository, OrganizationRepository, OrganizationUpdate,
 };
 use domain::user::permission::{MemberRole, Permission};
 use domain::user::single_sign_on::IdentityRepository;
@@ -39,6 +40,8 @@ pub struct OrganizationView {
     pub name: String,
     pub is_personal: bool,
     pub role: MemberRole,
+    /// What all members together may spend on models in a calendar month.
+    pub month_budget: Option<NanoUsd>,
 }
 
 /// An invitation that was just made, with the token for its link. The store has only the hash.
@@ -141,6 +144,7 @@ impl OrganizationService {
         let organization = Organization {
             id: OrganizationId::new(self.ids.uuid()),
             name: checked_name(name)?,
+            month_budget: None,
             created_at: self.clock.now(),
         };
         let change = OrganizationChange::Create {
@@ -151,15 +155,17 @@ impl OrganizationService {
         Ok(view(organization, MemberRole::Owner))
     }
 
-    pub async fn rename(
+    pub async fn update(
         &self,
         origin: &Origin,
         caller: &AuthenticatedUser,
-        name: &str,
+        update: OrganizationUpdate,
     ) -> Result<OrganizationView, AppError> {
-        let change = OrganizationChange::Rename {
-            organization: shared(caller)?,
-            name: checked_name(name)?,
+        let organization = shared(caller)?;
+        let name = update.name.as_deref().map(checked_name).transpose()?;
+        let change = OrganizationChange::Update {
+            organization,
+            update: OrganizationUpdate { name, ..update },
         };
         self.administer(origin, change).await?;
         self.current(caller).await
@@ -316,6 +322,7 @@ fn view(organization: Organization, role: MemberRole) -> OrganizationView {
         name: organization.name,
         is_personal: false,
         role,
+        month_budget: organization.month_budget,
     }
 }
 
@@ -325,6 +332,7 @@ fn personal(user: &UserId) -> OrganizationView {
         name: user.to_string(),
         is_personal: true,
         role: MemberRole::Owner,
+        month_budget: None,
     }
 }
 

@@ -29,13 +29,20 @@ use url::Url;
 use crate::quotas::Quotas;
 use crate::sandboxes::SandboxTokens;
 use crate::settings::SettingsService;
-use crate::{AppError, Policy, Ports, SecretForm};
+use crate::{AppError, Policy, Ports, SecretExposure, SecretForm};
 
 pub use placeholders::BoundSecret;
 pub(crate) use sandbox_access::ProviderTokens;
 pub use sandbox_access::{SecretInfo, may_read_secrets};
 pub(crate) use validation::{MAX_SECRET_VALUE_BYTES, is_reserved};
 pub use validation::{check_description, check_hosts, check_name, check_value};
+
+const EXPOSED_WITH_HOSTS: &str =
+    "A secret with hosts is not exposed: leave out `hosts`, or `exposed`";
+const HIDDEN_WITHOUT_HOSTS: &str =
+    "A secret that is not exposed needs `hosts`: the service sends its value to them only";
+const NOT_CHOSEN: &str =
+    "Name the `hosts` that get the value, or set `exposed` to true: then agents can read it";
 
 /// What a new secret uses of the quotas.
 const ONE_SECRET: [(Quota, u64); 1] = [(Quota::Secrets, 1)];
@@ -50,6 +57,8 @@ pub struct NewSecret {
     pub description: Option<String>,
     /// The hosts to which the service sends the value, see [`check_hosts`]; `None` keeps the stored ones, or is none.
     pub hosts: Option<HostRules>,
+    /// Whether agents get the value, which they do without hosts. `None`: as the hosts say.
+    pub exposed: Option<bool>,
 }
 
 #[derive(Debug, Clone)]
@@ -58,6 +67,8 @@ pub struct SecretUpdate {
     pub description: String,
     /// See [`NewSecret::hosts`]; `None` keeps the stored ones.
     pub hosts: Option<HostRules>,
+    /// See [`NewSecret::exposed`].
+    pub exposed: Option<bool>,
     /// The new value; `None` keeps the stored one.
     pub value: Option<SecretString>,
 }
@@ -77,6 +88,7 @@ pub struct SecretsService {
     form: SecretForm,
     /// Whether they get tokens of git hosts.
     shows_git_tokens: bool,
+    exposure: SecretExposure,
     /// `…/api/v1/`, as sandboxes reach the service.
     base: Url,
 }
@@ -101,6 +113,7 @@ impl SecretsService {
             fingerprints: Arc::clone(&ports.fingerprints),
             form: policy.secrets_in_sandboxes,
             shows_git_tokens: !policy.git.is_limited(),
+            exposure: policy.secret_exposure,
             base: sandbox_access::base_of(&policy.webhook_url),
         }
     }
@@ -124,11 +137,13 @@ impl SecretsService {
     /// Stores a secret. An existing one of this name gets the value, and the description if there is one. Returns
     /// whether it is new.
     pub async fn put(&self, owner: &OwnerId, input: &NewSecret) -> Result<bool, AppError> {
-        let secret = self.sealed(owner, input)?;
+        let wanted = (input.hosts.as_ref(), input.exposed);
+        let hosts = self.hosts_to_store(owner, &input.name, wanted).await?;
+        let secret = self.sealed(owner, input, hosts.clone())?;
         let change = SecretChange {
             name: None,
             description: input.description.clone(),
-            hosts: input.hosts.clone(),
+            hosts,
             value: Some(secret.value.clone()),
         };
         if let Err(refusal) = self.check_quota(owner).await
@@ -145,7 +160,9 @@ impl SecretsService {
 
     /// Creates a secret; `Invalid` if the name is taken.
     pub async fn create(&self, owner: &OwnerId, input: &NewSecret) -> Result<(), AppError> {
-        let secret = self.sealed(owner, input)?;
+        let wanted = (input.hosts.as_ref(), input.exposed);
+        let hosts = self.hosts_to_store(owner, &input.name, wanted).await?;
+        let secret = self.sealed(owner, input, hosts)?;
         self.check_quota(owner).await?;
         let stored = self.secrets.insert(&secret).await;
         stored.map_err(|error| taken(error, &input.name))?;
@@ -168,10 +185,11 @@ impl SecretsService {
         check(check_description(&input.description))?;
         let value = input.value.as_ref();
         let value = value.map(|value| self.seal(owner, value)).transpose()?;
+        let wanted = (input.hosts.as_ref(), input.exposed);
         let change = SecretChange {
             name: Some(input.name.clone()),
             description: Some(input.description.clone()),
-            hosts: input.hosts.clone(),
+            hosts: self.hosts_to_store(owner, name, wanted).await?,
             value,
         };
         let now = self.clock.now();
@@ -192,7 +210,42 @@ impl SecretsService {
         }
     }
 
-    fn sealed(&self, owner: &OwnerId, input: &NewSecret) -> Result<CustomSecret, AppError> {
+    /// The hosts of a secret of this name; `None` keeps the stored ones. Refuses what contradicts `exposed`, and without it
+    /// a secret that no one chose to expose, where the operator asks for that choice.
+    async fn hosts_to_store(
+        &self,
+        owner: &OwnerId,
+        name: &str,
+        (hosts, exposed): (Option<&HostRules>, Option<bool>),
+    ) -> Result<Option<HostRules>, AppError> {
+        let hosts = match (hosts, exposed) {
+            (None, Some(true)) => Some(HostRules::default()),
+            (hosts, _) => hosts.cloned(),
+        };
+        if exposed.is_none() && self.exposure == SecretExposure::WithoutHosts {
+            return Ok(hosts);
+        }
+        let stored = match hosts {
+            Some(_) => None,
+            None => self.secrets.find(owner, name).await?,
+        };
+        let keeps_value_inside = stored.as_ref().is_some_and(|it| it.hosts.is_empty());
+        let in_force = hosts.as_ref().or(stored.as_ref().map(|it| &it.hosts));
+        let refusal = match (in_force.is_none_or(HostRules::is_empty), exposed) {
+            (false, Some(true)) => EXPOSED_WITH_HOSTS,
+            (true, Some(false)) => HIDDEN_WITHOUT_HOSTS,
+            (true, None) if !keeps_value_inside => NOT_CHOSEN,
+            _ => return Ok(hosts),
+        };
+        Err(AppError::refused(ErrorClass::Unprocessable, refusal))
+    }
+
+    fn sealed(
+        &self,
+        owner: &OwnerId,
+        input: &NewSecret,
+        hosts: Option<HostRules>,
+    ) -> Result<CustomSecret, AppError> {
         check(check_name(&input.name))?;
         check(check_description(
             input.description.as_deref().unwrap_or(""),
@@ -202,7 +255,7 @@ impl SecretsService {
             owner: owner.clone(),
             name: input.name.clone(),
             description: input.description.clone().unwrap_or_default(),
-            hosts: input.hosts.clone().unwrap_or_default(),
+            hosts: hosts.unwrap_or_default(),
             value: self.seal(owner, &input.value)?,
             created_at: now,
             updated_at: now,

@@ -21,7 +21,7 @@ use super::SecretsService;
 use super::sandbox_access::{ProviderTokens, provider_of};
 use super::validation::is_valid_name;
 use crate::sandboxes::{SandboxTokenRefusal, TokenKind};
-use crate::settings::ProviderToken;
+use crate::settings::{ProviderToken, token_name};
 use crate::{AppError, SecretForm};
 
 /// Contains the name of a secret, or hosts, a line break and a value.
@@ -58,6 +58,20 @@ impl SecretsService {
             return Ok(self.tokens.seal(SECRET, &sandbox.id, &name.into())?);
         }
         Ok(secret.value)
+    }
+
+    /// What a sandbox gets for a token of a git host.
+    pub(crate) fn git_token(
+        &self,
+        sandbox: &Sandbox,
+        provider: GitProvider,
+        token: &ProviderToken,
+    ) -> Result<SecretString, AppError> {
+        let secret = BoundSecret {
+            hosts: self.hosts_of(provider, token),
+            value: token.token.clone(),
+        };
+        self.for_sandbox(sandbox, &token_name(provider), secret)
     }
 
     /// Whether the sandbox gets placeholders: its requests pass the proxy, which replaces them.

@@ -31,6 +31,15 @@ pub struct SecretInfo {
     pub hosts: HostRules,
 }
 
+/// Names of custom secrets whose values agents of a sandbox get.
+#[derive(Debug, Default)]
+pub(crate) struct ReadableSecrets {
+    /// Those without hosts.
+    pub(crate) exposed: Vec<String>,
+    /// Those with hosts, because the sandbox has no placeholders.
+    pub(crate) with_hosts: Vec<String>,
+}
+
 impl SecretsService {
     /// Lists the secrets of a sandbox: custom ones, oldest first, then tokens of git providers (as `github_token`).
     pub async fn visible(&self, to: &Sandbox) -> Result<Vec<SecretInfo>, AppError> {
@@ -75,13 +84,13 @@ impl SecretsService {
     }
 
     /// URLs where the agent server of this sandbox looks up the owner's secrets, by environment variable, so that a
-    /// changed value reaches a running sandbox. Secrets without a value are left out. Also the names of the secrets that
-    /// have hosts, and whose values the sandbox gets nevertheless.
+    /// changed value reaches a running sandbox. Secrets without a value are left out. Also the names of those whose values
+    /// agents get.
     pub(crate) async fn launch_secrets(
         &self,
         sandbox: &Sandbox,
         tokens: &ProviderTokens,
-    ) -> Result<(BTreeMap<String, LaunchSecret>, Vec<String>), AppError> {
+    ) -> Result<(BTreeMap<String, LaunchSecret>, ReadableSecrets), AppError> {
         let key = conversation_credential(&*self.cipher, sandbox)?;
         let look_up = |name: &str, description: Option<String>| LaunchSecret::LookUp {
             url: self.lookup_url(sandbox, name),
@@ -95,19 +104,21 @@ impl SecretsService {
         };
         let tokens = tokens.keys().filter(|_| self.shows_git_tokens);
         let mut found: BTreeMap<_, _> = tokens.map(of_provider).collect();
-        let mut exposed = Vec::new();
+        let mut readable = ReadableSecrets::default();
         for secret in self.list(&sandbox.owner).await? {
             if self.is_empty(&sandbox.owner, &secret)? {
                 continue;
             }
-            if !self.has_placeholders(sandbox) && !secret.hosts.is_empty() {
-                exposed.push(secret.name.clone());
+            if secret.hosts.is_empty() {
+                readable.exposed.push(secret.name.clone());
+            } else if !self.has_placeholders(sandbox) {
+                readable.with_hosts.push(secret.name.clone());
             }
             let description = Some(secret.description).filter(|text| !text.is_empty());
             let look_up = look_up(&secret.name, description);
             found.insert(secret.name, look_up);
         }
-        Ok((found, exposed))
+        Ok((found, readable))
     }
 
     fn lookup_url(&self, sandbox: &Sandbox, name: &str) -> Url {

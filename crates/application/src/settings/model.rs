@@ -56,6 +56,8 @@ pub struct Settings {
     pub sandbox_api_key: Option<SecretString>,
     /// Budget of one conversation in US dollars.
     pub max_budget_per_task: Option<f64>,
+    /// Budget of a calendar month (UTC) in US dollars.
+    pub max_budget_per_month: Option<f64>,
     /// Stored for the front end; not checked.
     pub email: Option<String>,
     /// Stored for the front end.

@@ -94,7 +94,7 @@ fn grouping_name(grouping: Option<SandboxGrouping>) -> &'static str {
 }
 
 impl Settings {
-    pub(super) fn plain_fields(&mut self) -> [(&'static str, PlainField<'_>); 23] {
+    pub(super) fn plain_fields(&mut self) -> [(&'static str, PlainField<'_>); 24] {
         use PlainField::{Flag, Grouping, Hosts, Integer, Number, Secret, Switch, Text, Texts};
         let starters = &mut self.enable_proactive_conversation_starters.0;
         [
@@ -131,6 +131,10 @@ impl Settings {
             ("search_api_key", Secret(&mut self.search_api_key)),
             ("sandbox_api_key", Secret(&mut self.sandbox_api_key)),
             ("max_budget_per_task", Number(&mut self.max_budget_per_task)),
+            (
+                "max_budget_per_month",
+                Number(&mut self.max_budget_per_month),
+            ),
             ("email", Text(&mut self.email)),
             ("email_verified", Flag(&mut self.email_verified)),
             ("git_user_name", Text(&mut self.git_user_name)),

@@ -26,6 +26,13 @@ use crate::{AppError, Policy, Ports, pull_requests};
 /// Notes about secrets that cannot be opened, and names in the note about secrets that the agent can read.
 const MAX_SECRET_NOTES: usize = 10;
 
+/// Kinds of secrets that the agent can read, each with the reason.
+const EXPOSED_SECRETS: (&str, &str) = ("secrets", "they have no hosts");
+const SECRETS_WITH_HOSTS: (&str, &str) = (
+    "secrets with hosts",
+    "only sandboxes with the service's forward proxy keep them outside",
+);
+
 /// Tag with the program of an ACP agent (`docs/reference/wire/conversations.md`).
 const ACP_SERVER_TAG: &str = "acpserver";
 
@@ -144,9 +151,14 @@ impl LaunchBuilder {
     ) -> Result<(BTreeMap<String, LaunchSecret>, Vec<String>), AppError> {
         let (mut secrets, mut notes) = (BTreeMap::new(), Vec::new());
         let is_allowed = |name: &String| allowed.is_none_or(|names| names.contains(name));
-        let (listed, mut exposed) = self.secrets.launch_secrets(sandbox, tokens).await?;
-        exposed.retain(is_allowed);
-        notes.extend(exposed_note(&exposed));
+        let (listed, readable) = self.secrets.launch_secrets(sandbox, tokens).await?;
+        for (mut names, kind) in [
+            (readable.exposed, EXPOSED_SECRETS),
+            (readable.with_hosts, SECRETS_WITH_HOSTS),
+        ] {
+            names.retain(is_allowed);
+            notes.extend(readable_note(&names, kind));
+        }
         for (name, look_up) in listed {
             if !is_allowed(&name) {
                 continue;
@@ -193,13 +205,12 @@ impl LaunchBuilder {
     }
 }
 
-/// Says that the agent can read secrets that have hosts.
-fn exposed_note(names: &[String]) -> Option<String> {
+/// Says that the agent can read these secrets, and why.
+fn readable_note(names: &[String], (kind, reason): (&str, &str)) -> Option<String> {
     let shown = names.get(..MAX_SECRET_NOTES).unwrap_or(names);
     (!names.is_empty()).then(|| {
         format!(
-            "The agent can read {} of your secrets with hosts ({}), because only confined processes with a forward proxy keep \
-             them outside.",
+            "The agent can read {} of your {kind} ({}), because {reason}.",
             names.len(),
             shown.join(", ")
         )

@@ -181,10 +181,10 @@ impl StartRun {
         self.add_notes(profile.notes.clone());
         let sources = &*self.runner.clone_sources;
         let mut plan = PreparationPlan::of(sources, &self.task, &profile, &settings).await?;
-        let git = &self.runner.sandbox_git;
-        plan.git_configuration = git.configuration(&self.task.sandbox_id, &settings)?;
         self.enter(StartStatus::WaitingForSandbox).await?;
         let (sandbox, endpoints) = self.ensure_sandbox().await?;
+        let git = &self.runner.sandbox_git;
+        plan.git_configuration = git.configuration(&sandbox, &settings)?;
         let at = endpoint(&*self.runner.cipher, &sandbox, &endpoints.agent_url)?;
         self.at = Some(at.clone());
         let (agents, models) = (&*self.runner.agents, &self.runner.models);

@@ -142,6 +142,7 @@ async fn secrets_and_waiting_messages_have_quotas() {
         value: value.to_owned().into(),
         description: None,
         hosts: None,
+        exposed: None,
     };
     let secrets = &fixture.app.secrets;
     assert!(

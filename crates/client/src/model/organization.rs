@@ -7,16 +7,18 @@ use super::string_enums::{MailDelivery, MemberRole};
 use super::time::UtcTime;
 
 /// An organization.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Organization {
     pub id: String,
     pub name: String,
     /// Whether it belongs to one user, and has no other members.
     pub is_personal: bool,
+    /// What all members together may spend on models in a calendar month, in US dollars.
+    pub month_budget: Option<f64>,
 }
 
 /// The organizations of a user.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OrganizationList {
     /// The personal one first.
     pub items: Vec<Organization>,

@@ -48,6 +48,9 @@ pub struct SecretName {
     /// The hosts to which the service sends the value; sandboxes have a placeholder. Empty: sandboxes have the value.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
+    /// Whether agents get the value. Only in searches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exposed: Option<bool>,
 }
 
 /// A secret to save.
@@ -60,6 +63,8 @@ pub struct NewSecret {
     pub description: Option<String>,
     /// Hosts such as `api.example.org` or `*.example.org:8443`, see [`SecretName::hosts`]. `None` keeps the stored ones.
     pub hosts: Option<Vec<String>>,
+    /// Whether agents get the value; `None`: as the hosts say.
+    pub exposed: Option<bool>,
 }
 
 /// A change of a secret.
@@ -70,6 +75,8 @@ pub struct SecretChange {
     pub description: Option<String>,
     /// The new hosts; `None` keeps the stored ones.
     pub hosts: Option<Vec<String>>,
+    /// As in [`NewSecret::exposed`].
+    pub exposed: Option<bool>,
     pub value: Option<Secret>,
 }
 

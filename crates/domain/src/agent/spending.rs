@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::clock::Timestamp;
 use crate::error::StoreError;
-use crate::id::{ConversationId, OwnerId};
+use crate::id::{ConversationId, OrganizationId, OwnerId};
 use crate::user::scope::Scope;
 use crate::wire_enum::wire_enum;
 
@@ -172,6 +172,8 @@ pub struct Budgets {
     pub conversation: Option<NanoUsd>,
     /// Of one owner in a calendar month (UTC).
     pub month: Option<NanoUsd>,
+    /// Of all members of the owner's shared organization in a calendar month (UTC).
+    pub organization_month: Option<NanoUsd>,
 }
 
 /// An amount that a call may take, until it is settled.
@@ -189,6 +191,7 @@ pub enum ReserveOutcome {
     Reserved,
     ConversationBudgetSpent,
     MonthBudgetSpent,
+    OrganizationBudgetSpent,
 }
 
 wire_enum! {
@@ -237,6 +240,12 @@ pub trait SpendingRepository: Send + Sync + 'static {
         days: (Day, Day),
         group: SpendingGroup,
     ) -> Result<Vec<SpendingTotal>, StoreError>;
+    /// What all members of a shared organization, present and former, spent in it from `first` on.
+    async fn total_of_organization(
+        &self,
+        id: OrganizationId,
+        first: Day,
+    ) -> Result<NanoUsd, StoreError>;
     /// Deletes at most `limit` records of days before that of `before`; returns how many.
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 }

@@ -38,6 +38,7 @@ pub use port::{
 pub use view::{SandboxView, SealedSessionKey};
 pub use warm::{MAX_WARM_SANDBOXES_PER_HOST, WarmRepository, WarmSandbox, WarmState};
 
+use crate::agent::spending::NanoUsd;
 use crate::clock::Timestamp;
 use crate::egress_list::EgressList;
 use crate::encryption::cipher::Sealed;
@@ -258,6 +259,8 @@ pub struct SandboxSpec {
     pub lifetime: Option<Duration>,
     /// The hosts that the service allows to its sandboxes. `None`: those of `egress.allow`.
     pub egress: Option<EgressList>,
+    /// What a conversation in its sandboxes may spend on models. `None`: no limit.
+    pub conversation_budget: Option<NanoUsd>,
 }
 
 /// Why the service may pause or delete a sandbox without a request of its owner. It never does so while a conversation

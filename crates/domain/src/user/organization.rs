@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::agent::spending::NanoUsd;
 use crate::clock::Timestamp;
 use crate::error::{Entity, StoreError};
 use crate::id::{InvitationId, OrganizationId, UserId};
+use crate::patch::Patch;
 use crate::user::identity::{CallerIdentity, KeyHash, PurgeCounts, Role};
 pub use crate::user::permission::ActiveMembership;
 use crate::user::permission::{MemberRole, Permission};
@@ -34,7 +36,16 @@ pub const INVITATION_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 pub struct Organization {
     pub id: OrganizationId,
     pub name: String,
+    /// What all members together may spend on models in it in a calendar month (UTC). `None`: no limit.
+    pub month_budget: Option<NanoUsd>,
     pub created_at: Timestamp,
+}
+
+/// The fields of an organization that change. The default keeps all.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OrganizationUpdate {
+    pub name: Option<String>,
+    pub month_budget: Patch<NanoUsd>,
 }
 
 /// A user in a shared organization.
@@ -68,9 +79,9 @@ pub enum OrganizationChange {
         organization: Organization,
         owner: UserId,
     },
-    Rename {
+    Update {
         organization: OrganizationId,
-        name: String,
+        update: OrganizationUpdate,
     },
     /// Begins the deletion: all memberships end, nothing can be stored, and invitations and bound keys are gone.
     /// [`OrganizationDeletionRepository::purge`] deletes what the members own in it.
@@ -124,7 +135,7 @@ impl OrganizationChange {
     pub const fn organization(&self) -> OrganizationId {
         match self {
             Self::Create { organization, .. } => organization.id,
-            Self::Rename { organization, .. }
+            Self::Update { organization, .. }
             | Self::Delete { organization }
             | Self::Invite { organization, .. }
             | Self::WithdrawInvitation { organization, .. }
@@ -160,7 +171,10 @@ impl OrganizationChange {
                     entity: Entity::Organization,
                 });
             }
-            Self::Rename { .. } => may(Permission::ChangeOrganizationName),
+            Self::Update { update, .. } => {
+                (update.name.is_none() || may(Permission::ChangeOrganizationName))
+                    && (update.month_budget.is_keep() || may(Permission::EditOrgSettings))
+            }
             Self::Delete { .. } => may(Permission::DeleteOrganization),
             Self::Invite { invitations, .. } => {
                 let is_above = |it: &Invitation| role.is_some_and(|role| it.role <= role);
@@ -278,9 +292,12 @@ mod tests {
             user: user(name),
             before,
         };
-        let rename = OrganizationChange::Rename {
+        let update = |name: Option<&str>, month_budget| OrganizationChange::Update {
             organization: id,
-            name: "x".to_owned(),
+            update: OrganizationUpdate {
+                name: name.map(str::to_owned),
+                month_budget,
+            },
         };
         let [member, admin, owner] = [MemberRole::Member, MemberRole::Admin, MemberRole::Owner];
         let delete = OrganizationChange::Delete { organization: id };
@@ -293,7 +310,9 @@ mod tests {
             (remove("bob", member), admin),
             (remove("bob", owner), owner),
             (remove("ada", member), member),
-            (rename, owner),
+            (update(Some("x"), Patch::Keep), owner),
+            (update(None, Patch::Clear), admin),
+            (update(Some("x"), Patch::Clear), owner),
             (delete, owner),
         ] {
             for role in [member, admin, owner] {

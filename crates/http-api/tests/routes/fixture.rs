@@ -10,6 +10,7 @@ use application::git::GitPolicy;
 use application::single_sign_on::{ProviderRules, SingleSignOnPolicy};
 use application::{App, AuthMode, BackgroundTasks, Policy, Ports};
 use async_trait::async_trait;
+use domain::agent::spending::NanoUsd;
 use domain::clock::{Clock, Timestamp};
 use domain::id::{HostId, IdGenerator, ProviderName, SpecId, UserId};
 use domain::sandbox::{SandboxError, SandboxSpec, SandboxSpecCatalog};
@@ -48,6 +49,7 @@ impl SandboxSpecCatalog for FakeSpecs {
             idle_stop: None,
             lifetime: None,
             egress: None,
+            conversation_budget: (id == SPECS[1]).then(|| NanoUsd::new(4_000_000_000)),
         };
         Ok(SPECS.map(spec).into())
     }

@@ -1,10 +1,10 @@
 //! Reads one template for sandboxes, which the code calls a spec.
 
 use domain::egress_list::EgressList;
-use sandbox_provider::EgressPolicy;
 use sandbox_provider::container_settings::{
     capabilities, cpus, directory, exposed_ports, id_and_image, is_inside, memory, secret_env,
 };
+use sandbox_provider::{EgressPolicy, budget};
 use settings::SettingReader;
 
 use super::values::{is_plain_name, mount};
@@ -47,6 +47,7 @@ impl DockerSpec {
             mounts: mounts(reader),
             idle_stop: reader.limit("sandbox.idle_stop"),
             lifetime: reader.limit("sandbox.lifetime"),
+            conversation_budget: budget(reader, "sandbox.conversation_budget"),
             egress: egress(reader),
         };
         template.check(reader);

@@ -33,6 +33,7 @@ impl FakeSpecs {
             idle_stop: None,
             lifetime: None,
             egress: None,
+            conversation_budget: None,
         }
     }
 

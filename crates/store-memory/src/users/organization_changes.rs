@@ -109,9 +109,14 @@ impl MemoryState {
                 organization,
                 owner,
             } => self.create_organization(organization, owner, at)?,
-            OrganizationChange::Rename { name, .. } => {
+            OrganizationChange::Update { update, .. } => {
                 if let Some(row) = self.organizations.get_mut(&id) {
-                    row.organization.name.clone_from(name);
+                    let organization = &mut row.organization;
+                    if let Some(name) = &update.name {
+                        organization.name.clone_from(name);
+                    }
+                    let budget = update.month_budget.clone();
+                    budget.apply(&mut organization.month_budget);
                 }
             }
             OrganizationChange::Delete { .. } => return Ok(self.delete_organization(id, at)),

@@ -10,7 +10,7 @@ use domain::agent::spending::{
 };
 use domain::clock::Timestamp;
 use domain::error::StoreError;
-use domain::id::OwnerId;
+use domain::id::{OrganizationId, OwnerId};
 use domain::user::scope::Scope;
 use uuid::Uuid;
 
@@ -69,6 +69,16 @@ impl SpendingRepository for MemoryStore {
         }
         if budgets.month.is_some_and(|it| of_month >= it) {
             return Ok(ReserveOutcome::MonthBudgetSpent);
+        }
+        let organization = key.owner.shared_organization();
+        let of_organization = state.spent_or_reserved(|it, is_reserved| {
+            it.owner.shared_organization() == organization && (is_reserved || it.day >= first)
+        });
+        if organization
+            .and(budgets.organization_month)
+            .is_some_and(|it| of_organization >= it)
+        {
+            return Ok(ReserveOutcome::OrganizationBudgetSpent);
         }
         state
             .reservations
@@ -142,6 +152,19 @@ impl SpendingRepository for MemoryStore {
         }
         all.truncate(MAX_SPENDING_GROUPS);
         Ok(all)
+    }
+
+    async fn total_of_organization(
+        &self,
+        id: OrganizationId,
+        first: Day,
+    ) -> Result<NanoUsd, StoreError> {
+        let state = self.lock();
+        let all = state
+            .spending
+            .iter()
+            .filter(|(key, _)| key.owner.shared_organization() == Some(id) && key.day >= first);
+        Ok(all.fold(NanoUsd::default(), |sum, (_, spent)| sum.plus(spent.cost)))
     }
 
     async fn prune(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {

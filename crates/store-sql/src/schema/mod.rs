@@ -33,6 +33,7 @@ tables! {
     organizations (id) {
         id -> Id,
         name -> Text,
+        month_budget -> Nullable<BigInt>,
         created_at -> Instant,
         deleted_at -> Nullable<Instant>,
     }

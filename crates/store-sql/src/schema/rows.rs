@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use diesel::prelude::*;
+use domain::agent::spending::NanoUsd;
 use domain::clock::Timestamp;
 use domain::encryption::cipher::Sealed;
 use domain::id::{
@@ -89,6 +90,7 @@ columns! {
     bool => bool: |value| *value, |col| col;
     i64 => u32: |value| Self::from(*value), |col| u32::try_from(col).unwrap_or(u32::MAX);
     i64 => u64: |value| Self::try_from(*value).unwrap_or(Self::MAX), |col| u64::try_from(col).unwrap_or_default();
+    i64 => NanoUsd: |value| Self::try_from(value.nanos()).unwrap_or(Self::MAX), |col| NanoUsd::new(u64::try_from(col).unwrap_or_default());
     i64 => Revision: |value| value.0, |col| Revision(col);
     i32 => u16: |value| Self::from(*value), |col| u16::try_from(col).unwrap_or(u16::MAX);
     String => String: |value| replace_nul(value.as_str()), |col| col;

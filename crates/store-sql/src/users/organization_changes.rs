@@ -115,10 +115,23 @@ pub(super) fn change(
             organization,
             owner,
         } => create(conn, organization, owner, at)?,
-        OrganizationChange::Rename { name, .. } => {
-            diesel::update(organizations::table.find(UuidCol::from(id)))
-                .set(organizations::name.eq(replace_nul(name.as_str())))
-                .execute(conn)?;
+        OrganizationChange::Update { update, .. } => {
+            let budget = update.month_budget.clone().into_update();
+            let changes = (
+                update
+                    .name
+                    .as_deref()
+                    .map(|name| organizations::name.eq(replace_nul(name))),
+                budget.map(|budget| {
+                    let budget = budget.map(|it| i64::try_from(it.nanos()).unwrap_or(i64::MAX));
+                    organizations::month_budget.eq(budget)
+                }),
+            );
+            if !matches!(changes, (None, None)) {
+                diesel::update(organizations::table.find(UuidCol::from(id)))
+                    .set(changes)
+                    .execute(conn)?;
+            }
         }
         OrganizationChange::Delete { .. } => return delete(conn, id, at),
         OrganizationChange::Invite { invitations, .. } => invite(conn, id, invitations)?,

@@ -28,10 +28,15 @@ use crate::store::SqlStore;
 pub(crate) struct OrganizationRow {
     id: UuidCol,
     name: String,
+    month_budget: Option<i64>,
     created_at: TimestampCol,
 }
 
-same_fields!(OrganizationRow, Organization, [id, name, created_at]);
+same_fields! {
+    OrganizationRow, Organization, [
+        id, name, month_budget, created_at,
+    ]
+}
 
 #[derive(Queryable, Selectable, Insertable)]
 #[diesel(table_name = memberships)]

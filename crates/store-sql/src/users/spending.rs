@@ -2,14 +2,14 @@
 
 use async_trait::async_trait;
 use diesel::prelude::*;
-use diesel::sql_types::{BigInt, Double, Integer, Text};
+use diesel::sql_types::{BigInt, Bool, Double, Integer, Text};
 use domain::agent::spending::{
     Budgets, Day, MAX_SPENDING_GROUPS, NanoUsd, Reservation, ReserveOutcome, SpendingGroup,
     SpendingKey, SpendingRepository, SpendingTotal, Spent, TokenCounts,
 };
 use domain::clock::Timestamp;
 use domain::error::StoreError;
-use domain::id::{ConversationId, OwnerId};
+use domain::id::{ConversationId, OrganizationId, OwnerId};
 use domain::user::scope::Scope;
 use uuid::Uuid;
 
@@ -17,7 +17,7 @@ use crate::database::connection::{AnyConnection, on_backend};
 use crate::database::pool::{JobMode, Workload};
 use crate::error::TransactionError;
 use crate::schema::codec::row_limit;
-use crate::schema::column_types::{TimestampCol, UuidCol};
+use crate::schema::column_types::{Id, TimestampCol, UuidCol};
 use crate::schema::{model_reservations, organizations, users};
 use crate::store::SqlStore;
 
@@ -43,6 +43,12 @@ const OF_CONVERSATION_SQL: &str = "SELECT
 const OF_MONTH_SQL: &str = "SELECT
     coalesce((SELECT sum(CAST(cost AS DOUBLE PRECISION)) FROM model_spending WHERE owner = $1 AND day >= $2), 0)
     + coalesce((SELECT sum(CAST(amount AS DOUBLE PRECISION)) FROM model_reservations WHERE owner = $1), 0) AS amount";
+/// Of all members. Their owner is their name, a space and the organization.
+const OF_ORGANIZATION_SQL: &str = "SELECT
+    coalesce((SELECT sum(CAST(cost AS DOUBLE PRECISION)) FROM model_spending WHERE day >= $1
+        AND owner IN (SELECT user_id || ' ' || $2 FROM memberships WHERE organization_id = $3)), 0)
+    + coalesce((SELECT sum(CAST(amount AS DOUBLE PRECISION)) FROM model_reservations
+        WHERE $4 AND owner IN (SELECT user_id || ' ' || $2 FROM memberships WHERE organization_id = $3)), 0) AS amount";
 
 #[derive(QueryableByName)]
 struct AmountRow {
@@ -102,37 +108,87 @@ fn conversation_text(id: Option<ConversationId>) -> String {
     id.map(|id| id.to_string()).unwrap_or_default()
 }
 
-fn spent_or_reserved(
+fn of_conversation(
     conn: &mut AnyConnection,
-    reservation: &Reservation,
-    of_month: bool,
+    key: &SpendingKey,
 ) -> Result<NanoUsd, TransactionError> {
-    let key = &reservation.key;
-    let owner = key.owner.as_str();
-    let row: AmountRow = if of_month {
-        let first = key.day.month_start().number();
-        on_backend!(conn, |c| diesel::sql_query(OF_MONTH_SQL)
-            .bind::<Text, _>(owner)
-            .bind::<Integer, _>(first)
-            .get_result(c)?)
-    } else {
-        on_backend!(conn, |c| diesel::sql_query(OF_CONVERSATION_SQL)
-            .bind::<Text, _>(owner)
-            .bind::<Text, _>(conversation_text(key.conversation))
-            .get_result(c)?)
-    };
+    let query = diesel::sql_query(OF_CONVERSATION_SQL)
+        .bind::<Text, _>(key.owner.as_str())
+        .bind::<Text, _>(conversation_text(key.conversation));
+    let row: AmountRow = on_backend!(conn, |c| query.get_result(c)?);
     Ok(NanoUsd::new(whole(row.amount)))
 }
 
-/// Lets one reservation of an owner follow the other. `SQLite` has one writer at a time anyway.
-fn lock_owner(conn: &mut AnyConnection, owner: &OwnerId) -> Result<(), TransactionError> {
+fn of_month(conn: &mut AnyConnection, key: &SpendingKey) -> Result<NanoUsd, TransactionError> {
+    let query = diesel::sql_query(OF_MONTH_SQL)
+        .bind::<Text, _>(key.owner.as_str())
+        .bind::<Integer, _>(key.day.month_start().number());
+    let row: AmountRow = on_backend!(conn, |c| query.get_result(c)?);
+    Ok(NanoUsd::new(whole(row.amount)))
+}
+
+/// What members spent from `first` on, and with `is_reserved` what they may spend.
+fn of_organization(
+    conn: &mut AnyConnection,
+    id: OrganizationId,
+    first: Day,
+    is_reserved: bool,
+) -> Result<NanoUsd, TransactionError> {
+    let query = diesel::sql_query(OF_ORGANIZATION_SQL)
+        .bind::<Integer, _>(first.number())
+        .bind::<Text, _>(id.to_string())
+        .bind::<Id, _>(UuidCol::from(id))
+        .bind::<Bool, _>(is_reserved);
+    let row: AmountRow = on_backend!(conn, |c| query.get_result(c)?);
+    Ok(NanoUsd::new(whole(row.amount)))
+}
+
+/// The budget that this call would exceed.
+fn spent_budget(
+    conn: &mut AnyConnection,
+    key: &SpendingKey,
+    budgets: &Budgets,
+) -> Result<Option<ReserveOutcome>, TransactionError> {
+    if let Some(budget) = budgets.conversation
+        && of_conversation(conn, key)? >= budget
+    {
+        return Ok(Some(ReserveOutcome::ConversationBudgetSpent));
+    }
+    if let Some(budget) = budgets.month
+        && of_month(conn, key)? >= budget
+    {
+        return Ok(Some(ReserveOutcome::MonthBudgetSpent));
+    }
+    if let Some((id, budget)) = organization_budget(key, budgets)
+        && of_organization(conn, id, key.day.month_start(), true)? >= budget
+    {
+        return Ok(Some(ReserveOutcome::OrganizationBudgetSpent));
+    }
+    Ok(None)
+}
+
+fn organization_budget(key: &SpendingKey, budgets: &Budgets) -> Option<(OrganizationId, NanoUsd)> {
+    key.owner
+        .shared_organization()
+        .zip(budgets.organization_month)
+}
+
+/// Lets one reservation of an owner, or of an organization with a budget, follow the other. `SQLite` has one writer at a time
+/// anyway.
+fn lock_budgets(
+    conn: &mut AnyConnection,
+    key: &SpendingKey,
+    budgets: &Budgets,
+) -> Result<(), TransactionError> {
     #[cfg(feature = "postgres")]
     if let AnyConnection::Postgres(conn) = conn {
+        let organization = organization_budget(key, budgets).map(|(id, _)| id.to_string());
+        let locked = organization.unwrap_or_else(|| key.owner.to_string());
         diesel::sql_query("SELECT pg_advisory_xact_lock(hashtextextended($1, 20261128))")
-            .bind::<Text, _>(owner.as_str())
+            .bind::<Text, _>(locked)
             .execute(conn)?;
     }
-    let _ = (conn, owner);
+    let _ = (conn, key, budgets);
     Ok(())
 }
 
@@ -251,20 +307,9 @@ impl SpendingRepository for SqlStore {
         let (reservation, budgets) = (reservation.clone(), *budgets);
         jobs.run(JobMode::Write, move |conn| {
             let key = &reservation.key;
-            lock_owner(conn, &key.owner)?;
-            for (budget, of_month, spent) in [
-                (
-                    budgets.conversation,
-                    false,
-                    ReserveOutcome::ConversationBudgetSpent,
-                ),
-                (budgets.month, true, ReserveOutcome::MonthBudgetSpent),
-            ] {
-                if let Some(budget) = budget
-                    && spent_or_reserved(conn, &reservation, of_month)? >= budget
-                {
-                    return Ok(spent);
-                }
+            lock_budgets(conn, key, &budgets)?;
+            if let Some(spent) = spent_budget(conn, key, &budgets)? {
+                return Ok(spent);
             }
             let row = ReservationRow {
                 id: UuidCol(reservation.id),
@@ -362,6 +407,18 @@ impl SpendingRepository for SqlStore {
                 .bind::<Text, _>(owner.clone().unwrap_or_default());
             let rows: Vec<TotalRow> = on_backend!(conn, |c| query.load(c)?);
             Ok(rows.into_iter().map(|row| total(row, group)).collect())
+        })
+        .await
+    }
+
+    async fn total_of_organization(
+        &self,
+        id: OrganizationId,
+        first: Day,
+    ) -> Result<NanoUsd, StoreError> {
+        let jobs = self.db.for_organization(id);
+        jobs.run(JobMode::Read, move |conn| {
+            of_organization(conn, id, first, false)
         })
         .await
     }

@@ -8,7 +8,7 @@ const FIRST_TEMPLATE_KEY: &str = "id";
 /// The backends with templates.
 const TEMPLATE_SECTIONS: [&str; 2] = ["docker", "kubernetes"];
 /// Settings of the section `sandbox` that a further template may have, too.
-const TEMPLATE_KEYS_OF_SANDBOX: [&str; 2] = ["idle_stop", "lifetime"];
+const TEMPLATE_KEYS_OF_SANDBOX: [&str; 3] = ["idle_stop", "lifetime", "conversation_budget"];
 
 /// The schema of files with the shape of `toml`.
 pub(crate) fn schema(toml: &str) -> String {

@@ -1,7 +1,8 @@
 //! What clients and the audit log read about changes of organizations.
 
 use domain::error::{Entity, StoreError};
-use domain::user::organization::OrganizationChange;
+use domain::patch::Patch;
+use domain::user::organization::{OrganizationChange, OrganizationUpdate};
 
 use crate::AppError;
 
@@ -48,7 +49,7 @@ pub(in crate::identity) fn describe(change: &OrganizationChange) -> (String, Opt
     use OrganizationChange as Change;
     let detail = match change {
         Change::Create { owner, .. } => Some(format!("owner:{owner}")),
-        Change::Rename { .. } => Some("renamed".to_owned()),
+        Change::Update { update, .. } => Some(changed(update)),
         Change::Delete { .. } => Some("deleted".to_owned()),
         Change::Invite { invitations, .. } => {
             let role = invitations.first().map_or("", |it| it.role.as_str());
@@ -64,6 +65,17 @@ pub(in crate::identity) fn describe(change: &OrganizationChange) -> (String, Opt
         Change::Switch { user, .. } => Some(format!("current of user:{user}")),
     };
     (format!("organization:{}", change.organization()), detail)
+}
+
+fn changed(update: &OrganizationUpdate) -> String {
+    let name = update.name.as_ref().map(|_| "renamed".to_owned());
+    let budget = match &update.month_budget {
+        Patch::Keep => None,
+        Patch::Set(budget) => Some(format!("month_budget:{}", budget.dollars())),
+        Patch::Clear => Some("month_budget:none".to_owned()),
+    };
+    let all: Vec<String> = name.into_iter().chain(budget).collect();
+    all.join(" ")
 }
 
 pub(super) fn organization_not_found() -> AppError {

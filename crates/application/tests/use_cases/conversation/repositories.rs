@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use application::GitCaller;
 use application::Policy;
 use application::git::{BranchRule, GitPolicy, GitPush, GitRepositories};
 use application::settings::{GitProvidersInput, TokenInput};
@@ -130,6 +131,24 @@ async fn a_repository_is_cloned_with_a_token_that_no_command_shows() {
         .chain([&hosts])
     {
         assert!(!text.contains("hunter2"), "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn git_calls_hosts_itself_where_the_service_does_not() {
+    let (fixture, workspace) = fixture_with(|policy| policy.git_caller = GitCaller::Sandbox).await;
+    token(&fixture, GitProvider::Gitlab, "glpat-hunter2").await;
+    workspace.set_command_result(CLONE_COMMAND, Some(0), "has=git\n");
+    let task = fixture.start_and_wait(tools()).await;
+    assert_eq!((task.status, &task.detail), (StartStatus::Ready, &None));
+    let (_, hosts) = workspace.files().pop_first().expect("git's configuration");
+    // Of "git-user:glpat-hunter2". A sandbox with a proxy gets a placeholder.
+    let expected = "[http \"https://gitlab.example.com/\"]\n\textraHeader =\n\textraHeader = \
+        \"Authorization: Basic Z2l0LXVzZXI6Z2xwYXQtaHVudGVyMg==\"\n[url \"https://gitlab.example.com/\"]\n\
+        \tinsteadOf = \"git@gitlab.example.com:\"\n\tinsteadOf = \"ssh://git@gitlab.example.com/\"\n";
+    assert_eq!(hosts, expected);
+    for command in workspace.commands() {
+        assert!(!command.script.contains("hunter2") && !command.script.contains("b2F1"));
     }
 }
 

@@ -1,8 +1,8 @@
 //! Placeholders of secrets: what a sandbox gets, and for whom the service opens them.
 
-use application::SecretForm;
 use application::secrets::NewSecret;
 use application::settings::McpConfigUpdate;
+use application::{SecretExposure, SecretForm};
 use domain::agent::McpServer;
 use domain::id::SandboxId;
 use domain::sandbox::{Sandbox, SandboxStatus};
@@ -20,6 +20,7 @@ async fn store(fixture: &Fixture, name: &str, value: &str, hosts: &str) {
         value: value.to_owned().into(),
         description: None,
         hosts: Some(hosts.parse().expect("valid hosts")),
+        exposed: None,
     };
     let stored = fixture.app.secrets.put(&alice(), &secret).await;
     stored.expect("stored");
@@ -154,4 +155,38 @@ async fn keys_of_mcp_servers_stay_outside() {
     let expected = Some(("key".to_owned(), host.to_owned()));
     assert_eq!(opened(&fixture, &sandbox.id, &placeholder).await, expected);
     assert_eq!(hosts(&fixture, &sandbox.id).await, host);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_exposure_is_a_choice_a_new_secret_needs_it_or_hosts() {
+    let fixture = Fixture::with_policy(|policy| {
+        policy.secret_exposure = SecretExposure::OnRequest;
+    })
+    .await;
+    let secret = |name: &str, hosts: Option<&str>, exposed| NewSecret {
+        name: name.to_owned(),
+        value: "v".to_owned().into(),
+        description: None,
+        hosts: hosts.map(|hosts| hosts.parse().expect("valid hosts")),
+        exposed,
+    };
+    for (secret, is_stored) in [
+        (secret("A", None, None), false),
+        (secret("A", Some(""), None), false),
+        (secret("A", None, Some(false)), false),
+        (secret("A", Some(HOSTS), None), true),
+        // The stored hosts stay, and are not removed without the choice.
+        (secret("A", None, None), true),
+        (secret("A", Some(""), None), false),
+        (secret("A", Some(""), Some(true)), true),
+        // It was chosen before.
+        (secret("A", None, None), true),
+        (secret("B", None, Some(true)), true),
+    ] {
+        let stored = fixture.app.secrets.put(&alice(), &secret).await;
+        assert_eq!(stored.is_ok(), is_stored, "{secret:?}: {stored:?}");
+    }
+    let task = fixture.start_and_wait(start_input(|_| {})).await;
+    let note = "The agent can read 2 of your secrets (A, B), because they have no hosts.";
+    assert_eq!(task.notes, [note]);
 }

@@ -230,6 +230,7 @@ async fn conversations_show_their_acp_agent() {
         value: "v0".to_owned().into(),
         description: None,
         hosts: None,
+        exposed: None,
     };
     fixture
         .app
@@ -263,6 +264,7 @@ async fn the_coding_agent_looks_up_secrets() {
         value: "v0".to_owned().into(),
         description: Some("for me".to_owned()),
         hosts: None,
+        exposed: None,
     };
     fixture
         .app

@@ -69,6 +69,7 @@ async fn fixture_with_secret() -> Fixture {
         value: "v0".to_owned().into(),
         description: None,
         hosts: None,
+        exposed: None,
     };
     let stored = fixture.app.secrets.create(&alice(), &secret).await;
     stored.expect("stored");

@@ -2,11 +2,13 @@
 //! organization.
 
 use application::organizations::{MemberView, OrganizationView};
+use domain::agent::spending::NanoUsd;
 use domain::clock::Timestamp;
 use domain::id::{InvitationId, OrganizationId, UserId};
 use domain::page::PageLimit;
+use domain::patch::Patch;
 use domain::user::mail::MailDelivery;
-use domain::user::organization::{Invitation, MAX_EMAIL_CHARS};
+use domain::user::organization::{Invitation, MAX_EMAIL_CHARS, OrganizationUpdate};
 use domain::user::permission::{MemberRole, Permission};
 use secrecy::SecretString;
 
@@ -26,6 +28,9 @@ pub(crate) struct OrganizationDto {
     name: String,
     /// Whether it belongs to one user, and has no other members.
     is_personal: bool,
+    /// What all members together may spend on models in a calendar month (UTC), in US dollars; `null`: no limit.
+    #[from(found.month_budget.map(NanoUsd::dollars))]
+    month_budget: Option<f64>,
 }
 
 /// The organizations of a user.
@@ -48,11 +53,24 @@ pub(crate) struct NewOrganizationDto {
 }
 
 /// A change of an organization.
-#[model(body = OrganizationUpdate)]
+#[model(body = OrganizationUpdate, into = OrganizationUpdate)]
 pub(crate) struct OrganizationUpdateDto {
-    /// 1 to 100 characters.
+    /// 1 to 100 characters; absent or null keeps the stored one.
     #[schema(min_length = 1, max_length = 100)]
-    pub name: String,
+    name: Option<String>,
+    /// What all members together may spend on models in a calendar month (UTC), in US dollars. Absent keeps the stored one, null
+    /// removes it.
+    #[validate(range(min = 0.01, max = 1_000_000.0))]
+    #[into(budget(&month_budget))]
+    month_budget: Patch<f64>,
+}
+
+fn budget(dollars: &Patch<f64>) -> Patch<NanoUsd> {
+    match dollars {
+        Patch::Keep => Patch::Keep,
+        Patch::Set(dollars) => NanoUsd::from_dollars(*dollars).map_or(Patch::Clear, Patch::Set),
+        Patch::Clear => Patch::Clear,
+    }
 }
 
 /// The caller's membership in an organization.

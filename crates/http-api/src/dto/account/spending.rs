@@ -1,5 +1,6 @@
 //! What model calls cost, on the wire. An addition: the reference counts in the agent only.
 
+use application::spending::MonthBudgets;
 use domain::agent::spending::{Day, NanoUsd, SpendingGroup, SpendingTotal};
 use domain::clock::Timestamp;
 
@@ -70,7 +71,18 @@ pub(crate) struct SpendingDto {
     pub(crate) items: Vec<SpendingTotalDto>,
     /// What was spent in this calendar month (UTC), in US dollars.
     pub(crate) month_cost: f64,
-    /// What each user may spend in an organization and month, in US dollars; `null`: no limit.
+    /// What the user may spend in the organization and month, in US dollars; `null`: no limit.
+    pub(crate) month_budget: Option<f64>,
+    /// The same for all members of the shared organization together; `null` in a personal one.
+    pub(crate) organization: Option<OrganizationSpendingDto>,
+}
+
+/// What model calls of all members of an organization cost.
+#[model(response = OrganizationSpending)]
+pub(crate) struct OrganizationSpendingDto {
+    /// What was spent in this calendar month (UTC), in US dollars.
+    pub(crate) month_cost: f64,
+    /// What may be spent in a month, in US dollars; `null`: no limit.
     pub(crate) month_budget: Option<f64>,
 }
 
@@ -78,12 +90,17 @@ impl SpendingDto {
     pub(crate) fn new(
         totals: Vec<SpendingTotal>,
         month_cost: NanoUsd,
-        month_budget: Option<NanoUsd>,
+        budgets: &MonthBudgets,
+        of_organization: Option<NanoUsd>,
     ) -> Self {
         Self {
             items: totals.into_iter().map(SpendingTotalDto::from).collect(),
             month_cost: month_cost.dollars(),
-            month_budget: month_budget.map(NanoUsd::dollars),
+            month_budget: budgets.of_user().map(NanoUsd::dollars),
+            organization: of_organization.map(|cost| OrganizationSpendingDto {
+                month_cost: cost.dollars(),
+                month_budget: budgets.organization.map(NanoUsd::dollars),
+            }),
         }
     }
 }

@@ -24,6 +24,10 @@ pub(crate) struct SecretDto {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[from(texts(&secret.hosts))]
     pub hosts: Vec<String>,
+    /// Whether agents get the value. Only in searches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[from(None)]
+    pub exposed: Option<bool>,
 }
 
 fn texts(hosts: &HostRules) -> Vec<String> {
@@ -36,6 +40,18 @@ impl From<SecretSummary> for SecretDto {
             name: secret.name,
             description: Some(secret.description),
             hosts: texts(&secret.hosts),
+            exposed: None,
+        }
+    }
+}
+
+impl SecretDto {
+    /// With `exposed`, which lists of deployed front ends do not have.
+    pub(crate) fn with_exposure(secret: SecretSummary) -> Self {
+        let exposed = Some(secret.hosts.is_empty());
+        Self {
+            exposed,
+            ..secret.into()
         }
     }
 }
@@ -99,6 +115,9 @@ pub(crate) struct NewSecretDto {
     #[schema(max_items = 32)]
     #[into(hosts.and_then(|hosts| check_hosts(&hosts).ok()))]
     hosts: Option<Vec<String>>,
+    /// Whether agents get the value, which only a secret without hosts has: true says so, and clears stored hosts. Absent or null:
+    /// as the hosts say.
+    exposed: Option<bool>,
 }
 
 fn check_host_texts(hosts: &[String]) -> Result<(), String> {
@@ -122,6 +141,8 @@ pub(crate) struct SecretUpdateDto {
     #[schema(max_items = 32)]
     #[into(hosts.and_then(|hosts| check_hosts(&hosts).ok()))]
     hosts: Option<Vec<String>>,
+    /// As for a new secret.
+    exposed: Option<bool>,
     /// The new value; absent, null or the mask keeps the stored one.
     #[validate(custom(function = check_new_value))]
     #[schema(write_only)]

@@ -74,6 +74,7 @@ pub(crate) struct SettingsFields {
     #[from(reveal.show(s.sandbox_api_key.as_ref()))]
     sandbox_api_key: Value,
     max_budget_per_task: Option<f64>,
+    max_budget_per_month: Option<f64>,
     email: Option<String>,
     email_verified: Option<bool>,
     git_user_name: Option<String>,
@@ -253,6 +254,8 @@ pub(crate) struct SettingsUpdateDto {
     #[schema(format = Password)]
     sandbox_api_key: Option<String>,
     max_budget_per_task: Option<f64>,
+    /// What the user may spend on models in a calendar month (UTC), in US dollars. Null or 0: no limit.
+    max_budget_per_month: Option<f64>,
     email: Option<String>,
     email_verified: Option<bool>,
     git_user_name: Option<String>,

@@ -107,7 +107,7 @@ pub(crate) async fn load(
     Ok(web::Json(found.into()))
 }
 
-/// Renames an organization.
+/// Changes the name or the budget of an organization.
 #[utoipa::path(tag = "Organizations", request_body = OrganizationUpdateDto, responses(
     (status = 200, body = OrganizationDto),
     (status = 403, description = "The caller's role does not allow this"),
@@ -122,10 +122,9 @@ pub(crate) async fn update(
     >,
 ) -> Result<web::Json<OrganizationDto>, Problem> {
     let origin = origin.with_status(StatusCode::OK);
-    let renamed = app
-        .organizations
-        .rename(&origin, &member.actor, &input.name);
-    Ok(web::Json(renamed.await?.into()))
+    let organizations = &app.organizations;
+    let changed = organizations.update(&origin, &member.actor, input.into());
+    Ok(web::Json(changed.await?.into()))
 }
 
 /// Deletes an organization with all that its members own in it, permanently; sandboxes follow shortly after.

@@ -1,6 +1,7 @@
 //! What model calls cost.
 
 use actix_web::{get, web};
+use application::spending::MonthBudgets;
 use domain::user::scope::Scope;
 
 use crate::dto::account::spending::{SpendingDto, SpendingQuery};
@@ -36,6 +37,15 @@ async fn answer(
     let (days, group) = query.into_parts(spending.today());
     let totals = spending.totals(scope, days, group).await?;
     let month = spending.of_month(scope).await?;
-    let dto = SpendingDto::new(totals, month, spending.month_budget());
+    let Some(owner) = scope.owner() else {
+        let budgets = MonthBudgets::default();
+        return Ok(web::Json(SpendingDto::new(totals, month, &budgets, None)));
+    };
+    let budgets = spending.month_budgets(owner).await?;
+    let of_organization = match owner.shared_organization() {
+        Some(id) => Some(spending.of_organization(id).await?),
+        None => None,
+    };
+    let dto = SpendingDto::new(totals, month, &budgets, of_organization);
     Ok(web::Json(dto))
 }

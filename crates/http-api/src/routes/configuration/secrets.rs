@@ -19,7 +19,7 @@ pub(crate) async fn search(
 ) -> Result<web::Json<PageDto<SecretDto>>, Problem> {
     let (contains, page) = (query.name_contains.as_deref(), page.into());
     let found = app.secrets.search(&actor.owner, contains, &page).await?;
-    Ok(web::Json(PageDto::of(found, SecretDto::from)))
+    Ok(web::Json(PageDto::of(found, SecretDto::with_exposure)))
 }
 
 /// Stores a secret, or replaces the value (and description, if given) of the one with this name.

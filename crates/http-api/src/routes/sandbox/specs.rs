@@ -83,6 +83,7 @@ mod tests {
             idle_stop: None,
             lifetime: None,
             egress: None,
+            conversation_budget: None,
         }])
     }
 

@@ -112,6 +112,7 @@ async fn there_is_nothing_before_the_first_save() {
             "search_api_key",
             "sandbox_api_key",
             "max_budget_per_task",
+            "max_budget_per_month",
             "email",
             "email_verified",
             "git_user_name",

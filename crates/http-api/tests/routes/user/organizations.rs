@@ -18,7 +18,7 @@ async fn everybody_owns_one_which_is_their_own() {
     let world = World::idle().await;
     for (key, user) in [(ADA, "ada"), (BOB, "bob")] {
         let id = organization(user);
-        let one = json!({"id": id, "name": user, "is_personal": true});
+        let one = json!({"id": id, "name": user, "is_personal": true, "month_budget": null});
         world
             .get(key, "/api/organizations")
             .await

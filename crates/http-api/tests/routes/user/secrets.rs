@@ -52,7 +52,7 @@ async fn a_secret_is_stored_found_changed_and_deleted() {
         )
         .await;
     }
-    let shown = |name: &str, description: &str| json!({"name": name, "description": description});
+    let shown = |name: &str, description: &str| json!({"name": name, "description": description, "exposed": true});
     let page = world.get(ADA, &format!("{V1}/search?limit=2")).await.json();
     assert_eq!(
         page["items"],
@@ -106,6 +106,42 @@ async fn a_secret_is_stored_found_changed_and_deleted() {
 }
 
 #[actix_web::test]
+async fn what_contradicts_the_hosts_is_refused() {
+    let world = World::idle().await;
+    let hosts = json!(["api.example.org"]);
+    for (body, refused) in [
+        (json!({"exposed": true, "hosts": hosts}), Some("leave out")),
+        (json!({"exposed": false}), Some("needs `hosts`")),
+        (
+            json!({"exposed": false, "hosts": []}),
+            Some("needs `hosts`"),
+        ),
+        (json!({"exposed": false, "hosts": hosts}), None),
+        (json!({"exposed": false}), None),
+        // It clears the stored hosts.
+        (json!({"exposed": true}), None),
+        (json!({"exposed": false}), Some("needs `hosts`")),
+        (json!({}), None),
+    ] {
+        let mut body = body;
+        body["name"] = json!("KEY");
+        let changed = world.put(ADA, &format!("{V1}/KEY"), &body).await;
+        body["value"] = json!("v");
+        let stored = world.post(ADA, V1, &body).await;
+        match refused {
+            Some(text) => {
+                assert_eq!(stored.status, 422, "{body}");
+                assert!(stored.text.contains(text), "{body}: {}", stored.text);
+                assert!(matches!(changed.status, 404 | 422), "{body}");
+            }
+            None => assert_eq!(stored.status, 201, "{body}: {}", stored.text),
+        }
+    }
+    let found = world.get(ADA, &format!("{V1}/search")).await.json();
+    assert_eq!(found["items"][0]["exposed"], true);
+}
+
+#[actix_web::test]
 async fn hosts_are_stored_kept_and_removed() {
     let world = World::idle().await;
     let path = format!("{V1}/KEY");
@@ -129,6 +165,8 @@ async fn hosts_are_stored_kept_and_removed() {
         assert_eq!(&listed["custom_secrets"][0]["hosts"], hosts, "{change}");
         let found = world.get(ADA, &format!("{V1}/search")).await.json();
         assert_eq!(&found["items"][0]["hosts"], hosts, "{change}");
+        let exposed = &found["items"][0]["exposed"];
+        assert_eq!(exposed, &json!(hosts.is_null()), "{change}");
     }
     let many = vec!["a.example"; 33];
     for wrong in [
@@ -277,6 +315,7 @@ async fn a_user_may_keep_so_many() {
             value: SecretString::from("v"),
             description: None,
             hosts: None,
+            exposed: None,
         };
         assert!(world.app.secrets.put(&ada, &secret).await.unwrap());
     }

@@ -1,13 +1,16 @@
 //! Conformance tests of `OrganizationRepository` and `OrganizationDeletionRepository`, of the changes to organizations, and of
 //! disabling users.
 
+use domain::agent::spending::NanoUsd;
 use domain::audit::{AuditActor, AuditEntry};
 use domain::error::StoreError;
 use domain::id::{InvitationId, OrganizationId, OwnerId};
+use domain::patch::Patch;
 use domain::user::administration::AdminChange;
-use domain::user::identity::{ApiKey, KeyHash, Role};
+use domain::user::identity::{ApiKey, KeyHash, PurgeCounts, Role};
 use domain::user::organization::{
     Invitation, MAX_INVITATIONS_PER_ORGANIZATION, MemberFilter, Organization, OrganizationChange,
+    OrganizationUpdate,
 };
 use domain::user::permission::MemberRole;
 use domain::user::sign_in::PasswordHash;
@@ -65,6 +68,7 @@ pub(super) async fn found(ports: &StorePorts) {
         organization: Organization {
             id: organization_id(),
             name: "Crew é".to_owned(),
+            month_budget: None,
             created_at: at(1),
         },
         owner: user("ada"),
@@ -279,6 +283,21 @@ pub async fn the_last_owner_stays(ports: &StorePorts) {
     );
 }
 
+/// Makes the change with this key of a user, and an audit entry with the number `n`.
+async fn administer_by(
+    ports: &StorePorts,
+    n: u64,
+    (key, name): (u64, &str),
+    change: &AdminChange,
+) -> Result<PurgeCounts, StoreError> {
+    let entry = AuditEntry {
+        actor: AuditActor::User(user(name)),
+        key: Some(domain::id::ApiKeyId::new(uuid(key))),
+        ..entry(300_000 + n, 5)
+    };
+    ports.administration.administer(change, &entry).await
+}
+
 /// The caller's role is checked in the transaction of the change, and a bound key acts in its organization only.
 pub async fn changes_are_authorized_in_their_transaction(ports: &StorePorts) {
     found(ports).await;
@@ -291,17 +310,15 @@ pub async fn changes_are_authorized_in_their_transaction(ports: &StorePorts) {
         ..key(4, "ada", 1)
     };
     ports.keys.insert(&other).await.unwrap();
-    let rename = AdminChange::Organization(OrganizationChange::Rename {
+    let rename = AdminChange::Organization(OrganizationChange::Update {
         organization: organization_id(),
-        name: "New".to_owned(),
+        update: OrganizationUpdate {
+            name: Some("New".to_owned()),
+            ..OrganizationUpdate::default()
+        },
     });
-    let by = async |n: u64, name: &str, change: &AdminChange| {
-        let entry = AuditEntry {
-            actor: AuditActor::User(user(name)),
-            key: Some(domain::id::ApiKeyId::new(uuid(n))),
-            ..entry(300_000 + n, 5)
-        };
-        ports.administration.administer(change, &entry).await
+    let by = async |n, name: &str, change: &AdminChange| {
+        administer_by(ports, n, (n, name), change).await
     };
     assert_is!(
         by(2, "bob", &rename).await,
@@ -325,7 +342,46 @@ pub async fn changes_are_authorized_in_their_transaction(ports: &StorePorts) {
     );
     by(1, "ada", &rename).await.unwrap();
     let found = ports.organizations.find(organization_id()).await.unwrap();
-    assert_eq!(found.unwrap().name, "New");
+    let found = found.unwrap();
+    assert_eq!((found.name.as_str(), found.month_budget), ("New", None));
+}
+
+/// A change of the budget keeps the name, and members may not make it.
+pub async fn a_budget_is_set_and_removed(ports: &StorePorts) {
+    found(ports).await;
+    add(ports, 1, "bob", MemberRole::Member).await;
+    add(ports, 2, "carol", MemberRole::Admin).await;
+    for (n, name) in [(1, "ada"), (2, "bob"), (3, "carol")] {
+        ports.keys.insert(&key(n, name, 1)).await.unwrap();
+    }
+    let budget = |month_budget| {
+        AdminChange::Organization(OrganizationChange::Update {
+            organization: organization_id(),
+            update: OrganizationUpdate {
+                name: None,
+                month_budget,
+            },
+        })
+    };
+    let half = NanoUsd::new(500_000_000);
+    assert_is!(
+        administer_by(ports, 1, (2, "bob"), &budget(Patch::Set(half))).await,
+        Err(StoreError::MemberNotPermitted)
+    );
+    for (n, change, expected) in [
+        (2, Patch::Set(half), Some(half)),
+        (3, Patch::Keep, Some(half)),
+        (4, Patch::Clear, None),
+    ] {
+        let changed = administer_by(ports, n, (3, "carol"), &budget(change)).await;
+        changed.unwrap();
+        let found = ports.organizations.find(organization_id()).await.unwrap();
+        let found = found.unwrap();
+        assert_eq!(
+            (found.name.as_str(), found.month_budget),
+            ("Crew é", expected)
+        );
+    }
 }
 
 /// Generates the conformance tests of organizations. `$fresh` is a future of a value that derefs to [`StorePorts`].
@@ -340,6 +396,7 @@ macro_rules! organizations_conformance {
                 invitations_are_bounded,
                 the_last_owner_stays,
                 changes_are_authorized_in_their_transaction,
+                a_budget_is_set_and_removed,
             ]
         );
     };

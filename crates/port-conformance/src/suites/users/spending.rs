@@ -5,8 +5,11 @@ use domain::agent::spending::{
     TokenCounts,
 };
 use domain::clock::Timestamp;
+use domain::user::organization::OrganizationChange;
+use domain::user::permission::MemberRole;
 use domain::user::scope::Scope;
 
+use super::organizations;
 use crate::StorePorts;
 use crate::fixtures::{at, conversation_id, scope, user, uuid};
 
@@ -49,6 +52,7 @@ fn budgets(conversation: Option<u64>, month: Option<u64>) -> Budgets {
     Budgets {
         conversation: conversation.map(NanoUsd::new),
         month: month.map(NanoUsd::new),
+        organization_month: None,
     }
 }
 
@@ -213,6 +217,90 @@ pub async fn budgets_hold(ports: &StorePorts) {
     }
 }
 
+/// The budget of an organization is that of all its members, also of former ones, in that organization.
+pub async fn budgets_of_organizations_hold(ports: &StorePorts) {
+    organizations::found(ports).await;
+    organizations::add(ports, 900, "bob", MemberRole::Member).await;
+    let (today, next) = ("2026-11-27", "2026-12-01");
+    let of = |name: &str, day: &str| SpendingKey {
+        owner: organizations::shared_owner(name),
+        ..key(name, Some(1), day)
+    };
+    let budgets = Budgets {
+        organization_month: Some(NanoUsd::new(100)),
+        ..Budgets::default()
+    };
+    let settled = [
+        of("ada", today),
+        of("ada", "2026-10-31"),
+        key("ada", None, today),
+    ];
+    for key in settled {
+        let stored = ports.spending.settle(&key, &spent(60), None).await;
+        stored.unwrap();
+    }
+    for (n, key, expected) in [
+        (1, of("bob", today), ReserveOutcome::Reserved),
+        (2, of("ada", today), ReserveOutcome::OrganizationBudgetSpent),
+        (3, of("bob", today), ReserveOutcome::OrganizationBudgetSpent),
+        (4, key("ada", None, today), ReserveOutcome::Reserved),
+    ] {
+        let reservation = reservation(n, 60, key);
+        let outcome = ports.spending.reserve(&reservation, &budgets).await;
+        assert_eq!(outcome.unwrap(), expected, "{n}");
+    }
+    let (bob, took) = (of("bob", today), spent(70));
+    let stored = ports.spending.settle(&bob, &took, Some(uuid(1))).await;
+    stored.unwrap();
+    let leave = OrganizationChange::RemoveMember {
+        organization: organizations::organization_id(),
+        user: user("bob"),
+        before: MemberRole::Member,
+    };
+    organizations::change(ports, leave).await.unwrap();
+    for (day, expected) in [(today, 130), (next, 0)] {
+        let first = Day::of_date(day.parse().unwrap()).month_start();
+        let id = organizations::organization_id();
+        let total = ports.spending.total_of_organization(id, first).await;
+        assert_eq!(total.unwrap(), NanoUsd::new(expected), "{day}");
+    }
+    for (n, day, expected) in [
+        (5, today, ReserveOutcome::OrganizationBudgetSpent),
+        (6, next, ReserveOutcome::Reserved),
+    ] {
+        let reservation = reservation(n, 60, of("ada", day));
+        let outcome = ports.spending.reserve(&reservation, &budgets).await;
+        assert_eq!(outcome.unwrap(), expected, "{n}");
+    }
+}
+
+/// Concurrent calls of many members exceed their organization's budget by at most one reservation.
+pub async fn a_race_of_members_exceeds_a_budget_by_one_reservation(ports: &StorePorts) {
+    organizations::found(ports).await;
+    organizations::add(ports, 900, "bob", MemberRole::Member).await;
+    let races = (0..50).map(|n| {
+        let spending = ports.spending.clone();
+        let name = if n % 2 == 0 { "ada" } else { "bob" };
+        let key = SpendingKey {
+            owner: organizations::shared_owner(name),
+            ..key(name, Some(n), "2026-11-27")
+        };
+        async move {
+            let budgets = Budgets {
+                organization_month: Some(NanoUsd::new(100)),
+                ..Budgets::default()
+            };
+            let reservation = reservation(n, 30, key);
+            spending.reserve(&reservation, &budgets).await.unwrap()
+        }
+    });
+    let outcomes = futures::future::join_all(races).await;
+    let reserved = outcomes
+        .iter()
+        .filter(|it| **it == ReserveOutcome::Reserved);
+    assert_eq!(reserved.count(), 4);
+}
+
 /// A settled reservation counts with what the call took, once; a call that took nothing leaves nothing.
 pub async fn a_reservation_is_settled_once(ports: &StorePorts) {
     let (today, budget) = ("2026-11-27", budgets(Some(50), None));
@@ -321,6 +409,8 @@ macro_rules! spending_conformance {
                 days_bound_totals_and_records,
                 no_figure_overflows,
                 budgets_hold,
+                budgets_of_organizations_hold,
+                a_race_of_members_exceeds_a_budget_by_one_reservation,
                 a_reservation_is_settled_once,
                 a_race_exceeds_a_budget_by_one_reservation,
                 abandoned_reservations_count,

@@ -1,6 +1,7 @@
 //! Section `broker`.
 
 use application::git::{BranchRule, GitPolicy, GitPush, GitRepositories};
+use application::{GitCaller, SecretExposure};
 use broker::{PriceList, parse_price};
 use domain::agent::spending::NanoUsd;
 use settings::SettingReader;
@@ -11,6 +12,8 @@ pub(crate) struct BrokerSettings {
     pub(crate) models: bool,
     /// Whether sandboxes get placeholders of secrets that have hosts.
     pub(crate) secrets: bool,
+    pub(crate) exposure: SecretExposure,
+    pub(crate) git_caller: GitCaller,
     pub(crate) git: GitPolicy,
     /// Private hosts that may be called: names, networks, or `*`.
     pub(crate) private_hosts: Vec<String>,
@@ -22,23 +25,41 @@ pub(crate) struct BrokerSettings {
 
 impl BrokerSettings {
     pub(in crate::config) fn read(reader: &SettingReader<'_>) -> Self {
+        let git = GitPolicy {
+            repositories: reader.choice(
+                "broker.git_repositories",
+                &[
+                    ("all", GitRepositories::All),
+                    ("conversations", GitRepositories::OfConversations),
+                ],
+            ),
+            push: git_push(reader),
+        };
+        let git_caller = if reader.switch("broker.git") {
+            GitCaller::Service
+        } else {
+            GitCaller::Sandbox
+        };
+        if git_caller == GitCaller::Sandbox && git.is_limited() {
+            reader.problem(
+                "broker.git",
+                "must be true with broker.git_repositories and broker.git_push: the service limits only the calls that it makes",
+            );
+        }
         Self {
             models: reader.switch("broker.models"),
             secrets: sandbox_provider::sends_secrets(reader),
-            git: GitPolicy {
-                repositories: reader.choice(
-                    "broker.git_repositories",
-                    &[
-                        ("all", GitRepositories::All),
-                        ("conversations", GitRepositories::OfConversations),
-                    ],
-                ),
-                push: git_push(reader),
-            },
+            exposure: reader.choice(
+                "broker.exposed_secrets",
+                &[
+                    ("without_hosts", SecretExposure::WithoutHosts),
+                    ("on_request", SecretExposure::OnRequest),
+                ],
+            ),
+            git_caller,
+            git,
             private_hosts: reader.list("broker.allow_private_hosts"),
-            month_budget: reader
-                .count_limit::<u64>("broker.monthly_budget", 1_000_000)
-                .map(|dollars| NanoUsd::new(dollars.saturating_mul(1_000_000_000))),
+            month_budget: sandbox_provider::budget(reader, "broker.monthly_budget"),
             prices: PriceList::new(reader.parsed_list(
                 "broker.prices",
                 "entries MODEL=INPUT/OUTPUT or MODEL=INPUT/CACHED_INPUT/CACHE_WRITE/OUTPUT",

@@ -6,6 +6,9 @@ mod bare;
 #[path = "../../../crates/http-api/tests/routes/fixture.rs"]
 #[expect(dead_code, clippy::unwrap_used, reason = "shared with the tests")]
 mod fixture;
+#[path = "../../../crates/http-api/tests/routes/response.rs"]
+#[expect(dead_code, clippy::unwrap_used, reason = "shared with the tests")]
+mod response;
 #[path = "../../../crates/http-api/tests/routes/seed.rs"]
 #[expect(dead_code, reason = "the route tests need more of it")]
 mod seed;

@@ -62,7 +62,7 @@ async fn main() -> anyhow::Result<()> {
     for number in 0..size.users {
         // The first request makes the user's organization.
         let user = service.user(&format!("user-{number}"));
-        user.get("/api/organizations").await.ok();
+        let _ = user.get("/api/organizations").await.ok();
     }
     service.stop().await;
     let written = Command::new("python3")

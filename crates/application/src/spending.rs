@@ -25,7 +25,7 @@ use uuid::Uuid;
 use crate::administration::Origin;
 use crate::audit::AuditService;
 use crate::models::ModelGrant;
-use crate::settings::SettingsService;
+use crate::settings::{Settings, SettingsService, ViewCache};
 use crate::{AppError, Policy, Ports};
 
 /// Bytes of a request or an answer for each token, where the provider does not report tokens. It is rather too few.
@@ -48,6 +48,8 @@ pub struct SpendingService {
     ids: Arc<dyn IdGenerator>,
     audit: AuditService,
     settings: SettingsService,
+    /// The user's budget for a month in each document of settings: billionths of a dollar, 0 for none.
+    own_budgets: Arc<ViewCache<[u8; 8]>>,
     organizations: Arc<dyn OrganizationRepository>,
     /// The operator's, of each user in each organization.
     month_budget: Option<NanoUsd>,
@@ -154,6 +156,7 @@ impl SpendingService {
             ids: Arc::clone(&ports.ids),
             audit,
             settings,
+            own_budgets: Arc::default(),
             organizations: Arc::clone(&ports.organizations),
             month_budget: policy.month_budget,
         }
@@ -161,7 +164,12 @@ impl SpendingService {
 
     /// The budgets of a month that hold for this owner. One query, and one more in a shared organization.
     pub async fn month_budgets(&self, owner: &OwnerId) -> Result<MonthBudgets, AppError> {
-        let settings = self.settings.load(owner);
+        let shown = |settings: &Settings| {
+            let own = settings.max_budget_per_month;
+            let own = own.and_then(NanoUsd::from_dollars).unwrap_or_default();
+            Ok::<_, AppError>(own.nanos().to_le_bytes())
+        };
+        let own = self.settings.cached_view(owner, &self.own_budgets, shown);
         let organization = async {
             let Some(id) = owner.shared_organization() else {
                 return Ok(None);
@@ -169,11 +177,11 @@ impl SpendingService {
             let found = self.organizations.find(id).await?;
             Ok::<_, AppError>(found.and_then(|it| it.month_budget))
         };
-        let (settings, organization) = futures::try_join!(settings, organization)?;
-        let own = settings.and_then(|it| it.max_budget_per_month);
+        let (own, organization) = futures::try_join!(own, organization)?;
+        let own = own.map(|nanos| NanoUsd::new(u64::from_le_bytes(*nanos)));
         Ok(MonthBudgets {
             service: self.month_budget,
-            own: own.and_then(NanoUsd::from_dollars),
+            own: own.filter(|it| *it > NanoUsd::default()),
             organization,
         })
     }

@@ -12,6 +12,7 @@ use crate::support::RECONCILE_TIMEOUT;
 const INSTALLED: Duration = Duration::from_secs(1_000);
 
 #[tokio::test]
+#[ignore = "a part of `cargo xtask nightly`: in a fresh clone, CI installs both releases with the service"]
 async fn the_first_conversation_installs_the_agent_server() {
     let sandboxing = Sandboxing::Process;
     let llm = sandboxing.model().await;

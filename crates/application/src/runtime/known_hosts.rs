@@ -1,9 +1,11 @@
 //! The hosts that share a store, as this process knows them.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use domain::clock::{Clock, Timestamp};
 use domain::coordination::host::{Host, HostRepository, HostStatus};
+use domain::coordination::lease::LeaseRepository;
 use domain::error::ErrorClass;
 use domain::id::HostId;
 
@@ -11,10 +13,16 @@ use crate::AppError;
 use crate::policy::Policy;
 use crate::ports::Ports;
 
+/// The lease of the host that keeps the automations of the installation, in files of its own.
+const AUTOMATIONS_LEASE: &str = "automations";
+/// A hundred years: it ends when its host gives it up or is removed.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
 /// The hosts, as of this process's last look.
 #[derive(Clone)]
 pub struct KnownHosts {
     pub(super) repository: Arc<dyn HostRepository>,
+    leases: Arc<dyn LeaseRepository>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) own: HostId,
     seen: Arc<Mutex<Vec<Host>>>,
@@ -33,6 +41,7 @@ impl KnownHosts {
     pub(crate) fn new(ports: &Ports, policy: &Policy) -> Self {
         Self {
             repository: Arc::clone(&ports.hosts),
+            leases: Arc::clone(&ports.leases),
             clock: Arc::clone(&ports.clock),
             own: policy.host.clone(),
             seen: Arc::default(),
@@ -68,8 +77,24 @@ impl KnownHosts {
                 "Only a lost host can be removed: stop its service and wait for 30 seconds",
             ));
         }
+        let released = self.leases.release(AUTOMATIONS_LEASE, host.as_str());
+        released.await?;
         self.look().await?;
         Ok(())
+    }
+
+    /// Whether this process's host keeps the automations of the installation: the first one that asks does.
+    pub async fn keeps_automations(&self) -> Result<bool, AppError> {
+        let (leases, own) = (&self.leases, self.own.as_str());
+        let now = self.clock.now();
+        let acquired = leases.acquire(AUTOMATIONS_LEASE, own, now, now.plus(FOR_EVER));
+        Ok(acquired.await?)
+    }
+
+    /// Leaves the automations to the next host that asks. Without effect if another host keeps them.
+    pub async fn give_up_automations(&self) -> Result<(), AppError> {
+        let released = self.leases.release(AUTOMATIONS_LEASE, self.own.as_str());
+        Ok(released.await?)
     }
 
     pub(super) async fn look(&self) -> Result<(Vec<Host>, Timestamp), AppError> {
@@ -165,7 +190,10 @@ mod tests {
     }
 
     async fn known(clock: &Arc<FixedClock>) -> KnownHosts {
-        let store = MemoryStore::new();
+        on(&MemoryStore::new(), clock).await
+    }
+
+    async fn on(store: &Arc<MemoryStore>, clock: &Arc<FixedClock>) -> KnownHosts {
         let now = clock.now();
         let long_ago = now.minus(HOST_TIMEOUT).minus(Duration::from_secs(1));
         for (name, seen_at) in [("own", now), ("lost", long_ago), ("other", now)] {
@@ -173,7 +201,8 @@ mod tests {
             store.note_alive(&id(name), seen_at).await.unwrap();
         }
         let known = KnownHosts {
-            repository: store,
+            repository: store.clone(),
+            leases: store.clone(),
             clock: clock.clone(),
             own: id("own"),
             seen: Arc::default(),
@@ -201,6 +230,32 @@ mod tests {
         hosts.set_draining(&id("own"), false).await.unwrap();
         assert_eq!(hosts.for_new_sandbox().unwrap(), id("own"));
         assert!(hosts.set_draining(&id("nowhere"), true).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn one_host_keeps_the_automations_until_it_gives_them_up_or_is_removed() {
+        let (store, clock) = (MemoryStore::new(), Arc::<FixedClock>::default());
+        let own = on(&store, &clock).await;
+        let of = |name: &str| KnownHosts {
+            own: id(name),
+            ..own.clone()
+        };
+        let (lost, other) = (of("lost"), of("other"));
+        let keepers = async || {
+            let asked = [&lost, &own, &other].map(KnownHosts::keeps_automations);
+            let kept = futures::future::try_join_all(asked).await.unwrap();
+            (kept[0], kept[1], kept[2])
+        };
+        assert_eq!(keepers().await, (true, false, false));
+        clock.advance(HOST_TIMEOUT * 100);
+        assert_eq!(keepers().await, (true, false, false));
+        store.note_alive(&id("own"), clock.now()).await.unwrap();
+        own.remove(&id("lost")).await.unwrap();
+        assert!(own.keeps_automations().await.unwrap());
+        other.give_up_automations().await.unwrap();
+        assert_eq!(keepers().await, (false, true, false));
+        own.give_up_automations().await.unwrap();
+        assert!(other.keeps_automations().await.unwrap());
     }
 
     #[tokio::test]

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use application::KnownHosts;
 use domain::clock::{Clock, Timestamp};
 use domain::error::chain;
 use domain::sandbox::{
@@ -28,12 +29,15 @@ const STABLE_AFTER: Duration = Duration::from_secs(10 * 60);
 /// Longest time from its start to its first answer. The first start creates the database.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(120);
 const PROBE_INTERVAL: Duration = Duration::from_millis(200);
-/// Interval of checks that the process exists, in case its end was not reported.
+/// Interval of checks that the process exists, in case its end was not reported, and whether this host keeps the automations now.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
 pub(crate) const STARTING: &str =
     "The automations service is starting. Its first start installs it, which takes some minutes.";
+
+const ELSEWHERE: &str = "Automations run on another host of this installation. The proxy in front of it must send /api/automation/ \
+     there.";
 
 /// The automations service, which runs while [`AutomationsRunner::run`] does.
 pub(crate) struct AutomationsRunner {
@@ -54,11 +58,12 @@ pub(crate) struct AutomationsRunner {
 }
 
 impl AutomationsRunner {
-    /// Runs until [`AutomationsRunner::stop`].
-    pub(crate) async fn run(self: Arc<Self>) {
+    /// Runs until [`AutomationsRunner::stop`], on the host that keeps the automations.
+    pub(crate) async fn run(self: Arc<Self>, hosts: KnownHosts) {
         if !self.is_in_use {
             self.wanted.notified().await;
         }
+        self.wait_until_kept(&hosts).await;
         let mut backoff = MIN_RESTART_BACKOFF;
         loop {
             let started_at = Instant::now();
@@ -86,6 +91,26 @@ impl AutomationsRunner {
                 .send_replace(AutomationsStatus::Unavailable(text.to_owned()));
             sleep(backoff).await;
             backoff = (backoff * 2).min(MAX_RESTART_BACKOFF);
+        }
+    }
+
+    async fn wait_until_kept(&self, hosts: &KnownHosts) {
+        let mut is_told = false;
+        loop {
+            match hosts.keeps_automations().await {
+                Ok(true) => return,
+                Ok(false) if is_told => {}
+                Ok(false) => {
+                    is_told = true;
+                    tracing::info!("automations are off here: another host keeps them");
+                    self.status
+                        .send_replace(AutomationsStatus::Unavailable(ELSEWHERE.to_owned()));
+                }
+                Err(error) => {
+                    tracing::warn!(error = %chain(&error), "cannot ask which host keeps the automations");
+                }
+            }
+            sleep(CHECK_INTERVAL).await;
         }
     }
 

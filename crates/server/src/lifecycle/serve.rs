@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use application::audit::AuditService;
-use application::{App, BackgroundTasks, background};
+use application::{App, BackgroundTasks, KnownHosts, background};
 use domain::error::chain;
 use domain::id::HostId;
 use http_api::{HttpState, Listener};
@@ -172,7 +172,11 @@ fn spawn_automations(
     surface: (HttpState, App),
     tasks: &BackgroundTasks,
 ) -> anyhow::Result<Option<Arc<AutomationsRunner>>> {
+    let hosts = surface.1.hosts.clone();
     let Some(automations) = automations else {
+        if !config.automations.is_enabled {
+            tasks.spawn(give_up_automations(hosts));
+        }
         return Ok(None);
     };
     let kind = Listener::Automations;
@@ -186,8 +190,19 @@ fn spawn_automations(
         tasks.spawn(RunCleanup(Arc::clone(&runner)).run(surface.1.clone()));
     }
     spawn_http_server(&config.http, kind, socket, surface, tasks)?;
-    tasks.spawn(Arc::clone(&runner).run());
+    tasks.spawn(Arc::clone(&runner).run(hosts));
     Ok(Some(runner))
+}
+
+/// Lets another host keep the automations, which are off here.
+async fn give_up_automations(hosts: KnownHosts) {
+    if let Err(error) = hosts.give_up_automations().await {
+        let error = chain(&error);
+        tracing::warn!(
+            error,
+            "cannot leave the automations to another host; the next start tries again"
+        );
+    }
 }
 
 /// Opens the backend, and warns if this installation used another one before.

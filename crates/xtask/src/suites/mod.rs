@@ -195,14 +195,14 @@ fn selected(extent: Extent, args: &[String], report: &mut RunReport) -> anyhow::
     count.verdict(has_passed)
 }
 
-/// The test runner, which continues after a failure. With nextest twice as many tests run at a time as there are
-/// processors, because many wait most of their time. `.config/nextest.toml` gives several of these places to tests that
+/// The test runner, which continues after a failure. With nextest five tests run at a time for two processors, because many
+/// wait most of their time. `.config/nextest.toml` gives several of these places to tests that
 /// compute.
 pub(crate) fn runner() -> Command {
     let mut command = cargo();
     if has_nextest() {
         let processors = available_parallelism().map_or(1, usize::from);
-        let threads = (processors * 2).to_string();
+        let threads = (processors * 5 / 2).to_string();
         command.args(["nextest", "run", "--test-threads", &threads]);
     } else {
         command.arg("test");

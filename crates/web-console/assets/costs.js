@@ -65,7 +65,7 @@ function notes(items) {
   ];
 }
 
-const ofBudget = (cost, budget) => (budget === null ? money(cost) : `${money(cost)} of ${money(budget)}`);
+const ofBudget = (cost, budget) => (budget === null ? money(cost) : `${cost ? money(cost) : "nothing"} of ${money(budget)}`);
 
 function month({ month_cost: cost, month_budget: budget, organization }, whose) {
   const spent = h("p", {}, "This month: ", h("strong", {}, ofBudget(cost, whose === OWN ? budget : null)));

@@ -63,9 +63,9 @@ impl AutomationsRunner {
         if !self.is_in_use {
             self.wanted.notified().await;
         }
-        self.wait_until_kept(&hosts).await;
         let mut backoff = MIN_RESTART_BACKOFF;
         loop {
+            self.wait_until_kept(&hosts).await;
             let started_at = Instant::now();
             if self.is_stopping.load(Ordering::SeqCst) {
                 return;
@@ -74,7 +74,7 @@ impl AutomationsRunner {
                 Ok(url) => {
                     tracing::info!("the automations service answers");
                     self.status.send_replace(AutomationsStatus::Running(url));
-                    self.wait_until_ended().await
+                    self.wait_until_ended(&hosts).await
                 }
                 Err(error) => chain(&error),
             };
@@ -94,17 +94,20 @@ impl AutomationsRunner {
         }
     }
 
+    /// While another host keeps the automations, no process runs here, also none from before.
     async fn wait_until_kept(&self, hosts: &KnownHosts) {
-        let mut is_told = false;
+        let mut was_logged = false;
         loop {
             match hosts.keeps_automations().await {
                 Ok(true) => return,
-                Ok(false) if is_told => {}
                 Ok(false) => {
-                    is_told = true;
-                    tracing::info!("automations are off here: another host keeps them");
+                    if !was_logged {
+                        was_logged = true;
+                        tracing::info!("automations are off here: another host keeps them");
+                    }
                     self.status
                         .send_replace(AutomationsStatus::Unavailable(ELSEWHERE.to_owned()));
+                    self.stop_process().await;
                 }
                 Err(error) => {
                     tracing::warn!(error = %chain(&error), "cannot ask which host keeps the automations");
@@ -117,6 +120,10 @@ impl AutomationsRunner {
     /// Ends the process. What it has begun continues with its next start.
     pub(crate) async fn stop(&self) {
         self.is_stopping.store(true, Ordering::SeqCst);
+        self.stop_process().await;
+    }
+
+    async fn stop_process(&self) {
         let stopped = timeout(STOP_TIMEOUT, self.lifecycle.stop(&self.launch.id)).await;
         if let Ok(Err(error)) = stopped
             && !matches!(error, SandboxError::NotFound)
@@ -178,7 +185,7 @@ impl AutomationsRunner {
         }
     }
 
-    async fn wait_until_ended(&self) -> String {
+    async fn wait_until_ended(&self, hosts: &KnownHosts) -> String {
         let mut facts = self.lifecycle.watch();
         loop {
             if let Some(cause) = self.end().await {
@@ -186,7 +193,12 @@ impl AutomationsRunner {
             }
             tokio::select! {
                 _ = facts.next() => {}
-                () = sleep(CHECK_INTERVAL) => {}
+                () = sleep(CHECK_INTERVAL) => {
+                    // It was removed while it seemed lost.
+                    if matches!(hosts.keeps_automations().await, Ok(false)) {
+                        return "another host keeps the automations".to_owned();
+                    }
+                }
             }
         }
     }

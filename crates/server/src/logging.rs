@@ -18,10 +18,11 @@ use crate::compose::traces::Telemetry;
 use crate::config::{LogFormat, LogSettings};
 
 /// Crates that log too much: at `info` they repeat the service's own lines, or log an error for each client that does not
-/// speak HTTP ([`crate::listeners::malformed_log`]).
-const NOISY_CRATES: [(&str, LevelFilter); 2] = [
+/// speak HTTP ([`crate::listeners::malformed_log`]), or for each attempt at a request of which the service logs the end.
+const NOISY_CRATES: [(&str, LevelFilter); 3] = [
     ("actix_server", LevelFilter::WARN),
     ("actix_http", LevelFilter::OFF),
+    ("kube_client", LevelFilter::OFF),
 ];
 /// Time to write buffered lines before other output follows.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);

@@ -93,7 +93,8 @@ struct ModelRoute {
 }
 
 impl ModelRoute {
-    /// Status of a call through a replica, as sandboxes make it; `None` if the connection broke.
+    /// Status of a call through a replica, as sandboxes make it, after its whole answer: a call is recorded before that ends.
+    /// `None` if the connection broke.
     async fn call(&self, replica: SocketAddr) -> Option<StatusCode> {
         let body = json!({"model": "m", "messages": [{"role": "user", "content": "x"}]});
         let sent = reqwest::Client::builder()
@@ -104,7 +105,9 @@ impl ModelRoute {
             .bearer_auth(&self.token)
             .body(body.to_string())
             .send();
-        sent.await.ok().map(|answer| answer.status())
+        let answer = sent.await.ok()?;
+        let status = answer.status();
+        answer.bytes().await.ok().map(|_| status)
     }
 }
 

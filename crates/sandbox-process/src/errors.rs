@@ -39,7 +39,7 @@ pub(crate) fn removal_failed(error: io::Error) -> SandboxError {
 pub(crate) fn provision(error: Arc<ProvisionError>) -> SandboxError {
     let detail = match &*error {
         ProvisionError::NoPython { .. } => "no suitable Python was found: the agent server needs \
-             CPython 3.12 or newer. Install uv or Python 3.12 with its venv module, or set \
+             CPython 3.12 or newer. Install uv or a Python with its venv module, or set \
              WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND"
             .to_owned(),
         ProvisionError::Configuration(what) => what.clone(),

@@ -38,8 +38,8 @@ enum Task {
     /// Run what takes too long for each change: all scenarios on all releases of the agent server, every crash point,
     /// long hostile runs, short benchmarks. Prints a summary for `bench/results`.
     Nightly(nightly::NightlyArgs),
-    /// Install the libraries that the service links and the programs that confine sandboxes, if they are missing, and run the
-    /// service (`cargo run --release`).
+    /// Install the libraries that the service links and what process sandboxes need, if they are missing, and run the service
+    /// (`cargo run --release`).
     Run {
         /// Arguments of the service.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -150,6 +150,6 @@ fn carry_out(task: Task) -> anyhow::Result<()> {
 
 fn serve(args: &[String]) -> anyhow::Result<()> {
     debian::libraries()?;
-    debian::confinement();
+    debian::process_sandboxes();
     run::run(cargo().args(["run", "--release", "--"]).args(args))
 }

@@ -12,7 +12,7 @@ use tokio::process::Command;
 use tokio::time::Instant;
 
 use super::child::{self, RunError};
-use super::python::{self, PythonInterpreter};
+use super::python::{self, Needs, PythonInterpreter};
 use super::tested;
 use super::{InstallationMarker, InstalledProgram, ProvisionError, Provisioner, blocking};
 use crate::files::if_exists;
@@ -20,10 +20,10 @@ use crate::files::if_exists;
 /// Exists only in a finished installation.
 pub(super) const MARKER: &str = ".complete";
 
-/// Has a `uv` while an installation is under way.
+/// Has a `uv` while an installation is under way: in its folder, and beside it while a Python is downloaded.
 const UV_FOLDER: &str = "uv";
 
-/// The lower bound for `uv` if it has to download a Python.
+/// The Python that `uv` downloads where none is suitable.
 const PYTHON_FOR_UV: &str = "3.12";
 
 /// Installs the packages where the machine has no `uv`.
@@ -50,6 +50,8 @@ impl Provisioner {
             uv: uv.as_deref(),
             lock,
         };
+        // Of an installation that was interrupted.
+        run.clear(&self.dir.join(UV_FOLDER)).await?;
         let python = run.python().await?;
         let root = self.root(&python);
         tracing::info!(
@@ -77,17 +79,25 @@ impl Provisioner {
     /// Describes the Python and the installer that an installation would use. Changes nothing.
     pub async fn describe_python(&self) -> Result<String, ProvisionError> {
         let uv = self.uv().await;
-        match python::search(&self.config, uv.is_some()).await {
+        let needs = Needs::of_agent_server(uv.is_some());
+        match python::search(&self.config, needs).await {
             Ok(python) => Ok(format!(
                 "Python {} at {}, with {}",
                 python.version,
                 python.program.display(),
                 if uv.is_some() { "uv" } else { "pip" }
             )),
-            Err(_) if uv.is_some() && self.config.may_download_python() => {
-                Ok("a Python that uv downloads".to_owned())
+            Err(rejected) if !self.config.may_download_python() => {
+                Err(ProvisionError::NoPython { rejected })
             }
-            Err(rejected) => Err(ProvisionError::NoPython { rejected }),
+            Err(_) if uv.is_some() => Ok("a Python that uv downloads".to_owned()),
+            Err(rejected) => match python::search(&self.config, Needs::OF_UV).await {
+                Ok(python) => Ok(format!(
+                    "a Python that uv downloads; Python {} installs uv",
+                    python.version
+                )),
+                Err(_) => Err(ProvisionError::NoPython { rejected }),
+            },
         }
     }
 
@@ -110,20 +120,42 @@ impl InstallRun<'_> {
     /// An installed Python, or one that `uv` downloads.
     async fn python(&self) -> Result<PythonInterpreter, ProvisionError> {
         let config = &self.provisioner.config;
-        let mut found = python::search(config, self.uv.is_some()).await;
-        if let (Err(rejected), Some(uv), true) = (&mut found, self.uv, config.may_download_python())
-        {
-            let mut command = self.provisioner.command(uv);
-            command.args(["python", "install", PYTHON_FOR_UV]);
-            self.credentials(&mut command);
-            let limit = config.deadlines.environment;
-            let installed = self.step("downloading a Python with uv", command, limit);
-            match installed.await {
-                Ok(()) => found = python::search(config, true).await,
-                Err(error) => rejected.push(format!("uv: {error}")),
+        let needs = Needs::of_agent_server(self.uv.is_some());
+        let mut found = python::search(config, needs).await;
+        if let (Err(rejected), true) = (&mut found, config.may_download_python()) {
+            match self.download_python().await {
+                Ok(()) => found = python::search(config, needs).await,
+                Err(error) => rejected.push(format!("a download with uv: {}", chain(&error))),
             }
         }
         found.map_err(|rejected| ProvisionError::NoPython { rejected })
+    }
+
+    /// Downloads a Python with `uv`, which an older Python installs where the machine has none.
+    async fn download_python(&self) -> Result<(), ProvisionError> {
+        if let Some(uv) = self.uv {
+            return self.download_python_with(uv).await;
+        }
+        let config = &self.provisioner.config;
+        let older = python::search(config, Needs::OF_UV).await;
+        let older = older.map_err(|rejected| ProvisionError::NoPython { rejected })?;
+        let server = InstalledProgram {
+            program: config.program,
+            root: self.provisioner.dir.join(UV_FOLDER),
+        };
+        self.create_environment(&older, &server.root).await?;
+        let uv = self.install_uv(&server).await?;
+        self.download_python_with(&uv).await?;
+        self.clear(&server.root).await
+    }
+
+    async fn download_python_with(&self, uv: &Path) -> Result<(), ProvisionError> {
+        let mut command = self.provisioner.command(uv);
+        command.args(["python", "install", PYTHON_FOR_UV]);
+        self.credentials(&mut command);
+        let limit = self.provisioner.config.deadlines.environment;
+        self.step("downloading a Python with uv", command, limit)
+            .await
     }
 
     /// Removes the rest of an interrupted installation.
@@ -177,25 +209,30 @@ impl InstallRun<'_> {
         self.install_packages(server).await
     }
 
-    /// Puts `uv` into a folder of the installation, until it is complete. `None` if that fails, or if `uv` would use
-    /// another index than `pip`.
+    /// `uv` for the packages of this installation. `None` if it cannot be installed, or would use another index than `pip`.
     async fn download_uv(&self, server: &InstalledProgram) -> Option<PathBuf> {
         let config = &self.provisioner.config;
         if config.wheels.is_some() || self.has_settings_of_pip(server).await {
             return None;
         }
-        let folder = server.root.join(UV_FOLDER);
-        let mut command = self.pip_install(server);
-        command.args(["--no-deps", "--target"]).arg(&folder).arg(UV);
-        self.credentials(&mut command);
-        let step = self.step("installing uv", command, config.deadlines.environment);
-        match step.await {
-            Ok(()) => Some(folder.join("bin/uv")),
+        match self.install_uv(server).await {
+            Ok(uv) => Some(uv),
             Err(error) => {
                 tracing::info!(error = %chain(&error), "uv cannot be installed; using pip");
                 None
             }
         }
+    }
+
+    /// Puts `uv` into a folder of the installation, until that is complete.
+    async fn install_uv(&self, server: &InstalledProgram) -> Result<PathBuf, ProvisionError> {
+        let folder = server.root.join(UV_FOLDER);
+        let mut command = self.pip_install(server);
+        command.args(["--no-deps", "--target"]).arg(&folder).arg(UV);
+        self.credentials(&mut command);
+        let limit = self.provisioner.config.deadlines.environment;
+        self.step("installing uv", command, limit).await?;
+        Ok(folder.join("bin/uv"))
     }
 
     /// Whether a file or a variable has settings for `pip` that `uv` ignores, as far as `pip` says.

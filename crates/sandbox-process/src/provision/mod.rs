@@ -218,10 +218,12 @@ impl Provisioner {
         }
     }
 
-    /// A command with only the permitted environment.
+    /// A command with only the permitted environment. `uv` has certificates of its own otherwise, and does not trust those that
+    /// the machine's operator has added.
     fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
-        command.env_clear().envs(self.config.environment.iter());
+        command.env_clear().env("UV_SYSTEM_CERTS", "1");
+        command.envs(self.config.environment.iter());
         command
     }
 

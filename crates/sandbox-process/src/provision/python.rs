@@ -1,4 +1,4 @@
-//! Finds a Python that can run the agent server.
+//! Finds a Python that can run the agent server, or one that can install `uv`, which downloads such a Python.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,8 +11,30 @@ use super::child::{self, RunError};
 use super::config::{Config, InstallEnvironment};
 use crate::files::is_executable;
 
-/// The agent server's `Requires-Python`.
-const MIN_VERSION: (u32, u32) = (3, 12);
+/// What a Python must be able to do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Needs {
+    /// The lowest version.
+    version: (u32, u32),
+    /// Whether it must create environments itself, with `pip` in them.
+    venv: bool,
+}
+
+impl Needs {
+    /// What the agent server's `Requires-Python` says. `uv` creates environments without the `venv` module, `pip` does not.
+    pub(super) fn of_agent_server(with_uv: bool) -> Self {
+        Self {
+            version: (3, 12),
+            venv: !with_uv,
+        }
+    }
+
+    /// What the package `uv` needs.
+    pub(super) const OF_UV: Self = Self {
+        version: (3, 8),
+        venv: true,
+    };
+}
 
 /// Names to look up on `PATH`. 3.12 is first: the pinned releases were tested with it, and all wheels exist for it.
 const NAMES: [&str; 5] = [
@@ -36,11 +58,10 @@ pub(super) struct PythonInterpreter {
     pub(super) version: String,
 }
 
-/// Tries the candidates in order until one is suitable. The error has the reasons of all rejections. `uv` creates environments
-/// without the `venv` module, `pip` does not.
+/// Tries the candidates in order until one is suitable. The error has the reasons of all rejections.
 pub(super) async fn search(
     config: &Config,
-    with_uv: bool,
+    needs: Needs,
 ) -> Result<PythonInterpreter, Vec<String>> {
     let candidates = if let Some(program) = &config.python {
         vec![program.clone()]
@@ -52,7 +73,7 @@ pub(super) async fn search(
     };
     let mut rejected = Vec::new();
     for program in candidates {
-        match probe(config, &program, with_uv).await {
+        match probe(config, &program, needs).await {
             Ok(python) => return Ok(python),
             Err(reason) => rejected.push(format!("{}: {reason}", program.display())),
         }
@@ -60,11 +81,7 @@ pub(super) async fn search(
     Err(rejected)
 }
 
-async fn probe(
-    config: &Config,
-    program: &Path,
-    with_uv: bool,
-) -> Result<PythonInterpreter, String> {
+async fn probe(config: &Config, program: &Path, needs: Needs) -> Result<PythonInterpreter, String> {
     let mut command = Command::new(program);
     command
         .args(["-I", "-c", PROBE])
@@ -86,13 +103,11 @@ async fn probe(
     if name != "cpython" {
         return Err(format!("is {name}, not CPython"));
     }
-    if !is_new_enough(version) {
-        return Err(format!(
-            "is {version}, older than {}.{}",
-            MIN_VERSION.0, MIN_VERSION.1
-        ));
+    let (major, minor) = needs.version;
+    if !is_new_enough(version, needs.version) {
+        return Err(format!("is {version}, older than {major}.{minor}"));
     }
-    if !has_venv && !with_uv {
+    if needs.venv && !has_venv {
         return Err(
             "lacks the venv and ensurepip modules (on Debian: package python3-venv)".into(),
         );
@@ -113,12 +128,12 @@ fn parse_probe(line: &str) -> Option<(&str, &str, bool, &str)> {
     ))
 }
 
-fn is_new_enough(version: &str) -> bool {
+fn is_new_enough(version: &str, least: (u32, u32)) -> bool {
     let mut numbers = version.split('.').map_while(|part| part.parse().ok());
     let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
         return false;
     };
-    (major, minor) >= MIN_VERSION
+    (major, minor) >= least
 }
 
 /// All paths that may be a suitable Python, the best first. Blocks.
@@ -182,7 +197,7 @@ mod tests {
             ("2.7.18", false),
             ("x", false),
         ] {
-            assert_eq!(is_new_enough(version), expected, "{version}");
+            assert_eq!(is_new_enough(version, (3, 12)), expected, "{version}");
         }
     }
 }

@@ -118,6 +118,15 @@ const WITH_PIP: &str = "--no-compile";
 /// An installer that logs its arguments.
 const UV: &str = r#"echo "uv $*" >> $BASE/log; if [ -e $BASE/switches/uv-fails ]; then exit 2; fi"#;
 
+/// An installer that also downloads the Python `template`.
+const UV_WITH_PYTHON: &str = r#"
+echo "uv $*" >> $BASE/log
+case "$*" in
+  "python install"*) d=$HOME/.local/share/uv/python/cpython-3.12.8/bin; mkdir -p $d; cp $BASE/template $d/python3 ;;
+  "venv "*) for root; do :; done; mkdir -p "$root/bin" "$root/lib"; cp "$3" "$root/bin/python" ;;
+esac
+"#;
+
 #[tokio::test]
 async fn the_first_call_installs_and_the_second_one_reuses() {
     let machine = FakeMachine::new();
@@ -218,6 +227,8 @@ async fn a_missing_python_is_an_error_with_advice() {
         .to_string();
     for part in [
         "3.11.9, older than 3.12",
+        "a download with uv: the installation failed at \"installing uv\"",
+        "no such release",
         "python3.12",
         "pyenv",
         "Install uv",
@@ -347,22 +358,32 @@ async fn a_file_that_does_not_compile_does_not_fail_the_installation() {
 #[tokio::test]
 async fn uv_is_preferred_and_downloads_a_missing_python() {
     let machine = FakeMachine::new();
-    let python = PYTHON.replace("@VERSION@", "3.12.8");
-    machine.script("template", &python);
-    machine.script(
-        "bin/uv",
-        r#"
-echo "uv $*" >> $BASE/log
-case "$*" in
-  "python install"*) d=$HOME/.local/share/uv/python/cpython-3.12.8/bin; mkdir -p $d; cp $BASE/template $d/python3 ;;
-  "venv "*) for root; do :; done; mkdir -p "$root/bin" "$root/lib"; cp "$3" "$root/bin/python" ;;
-esac
-"#,
-    );
+    machine.python("template", "3.12.8");
+    machine.script("bin/uv", UV_WITH_PYTHON);
     machine.provisioner().ensure().await.unwrap();
     assert_eq!(machine.count("uv python install"), 1);
     assert_eq!(machine.count("uv pip install --python"), 1);
     assert_eq!(machine.count("-m pip install"), 0);
+}
+
+#[tokio::test]
+async fn an_older_python_installs_the_uv_that_downloads_a_python() {
+    let machine = FakeMachine::new();
+    machine.python("bin/python3", "3.11.2");
+    machine.python("template", "3.12.8");
+    machine.script("uv", UV_WITH_PYTHON);
+    machine.switch("uv");
+    let provisioner = machine.provisioner();
+    let will_use = provisioner.describe_python().await.unwrap();
+    assert_eq!(
+        will_use,
+        "a Python that uv downloads; Python 3.11.2 installs uv"
+    );
+    let server = provisioner.ensure().await.unwrap();
+    assert_eq!(machine.count("uv python install"), 1);
+    let marker = fs::read_to_string(server.root.join(".complete")).unwrap();
+    assert!(marker.contains("3.12.8"), "{marker}");
+    assert!(!machine.path("data/agent-server/uv").exists());
 }
 
 #[tokio::test]

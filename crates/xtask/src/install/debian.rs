@@ -106,8 +106,9 @@ pub(crate) fn libraries() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Programs for confined sandboxes, and the device that they need. Where these cannot be had, the service says what it lacks.
-pub(crate) fn confinement() {
+/// What process sandboxes need: the programs that confine them, and their device, and a Python for the installation of their agent
+/// server. Where these cannot be had, the service says what it lacks.
+pub(crate) fn process_sandboxes() {
     for (name, package) in [("bwrap", "bubblewrap"), ("slirp4netns", "slirp4netns")] {
         if !has_program(name)
             && let Err(error) = install(name, &[package])
@@ -115,12 +116,25 @@ pub(crate) fn confinement() {
             say(&format!("sandboxes cannot be confined: {error:#}"));
         }
     }
+    // An older one than the agent server's gets that.
+    let has_python = has_program("uv") || has_python_with_venv();
+    let missing = "a Python that makes virtual environments";
+    if !has_python && let Err(error) = install(missing, &["python3-venv"]) {
+        say(&format!("the agent server cannot be installed: {error:#}"));
+    }
     // udev gives it this mode; a machine without udev has a private one.
     let tun = Path::new("/dev/net/tun");
     let is_private = fs::metadata(tun).is_ok_and(|meta| meta.mode() & 0o006 != 0o006);
     if is_root() && is_private && run(program("chmod").args(["0666", "/dev/net/tun"])).is_err() {
         say("cannot change the mode of /dev/net/tun: sandboxes have no network");
     }
+}
+
+fn has_python_with_venv() -> bool {
+    let found = program("python3")
+        .args(["-c", "import venv, ensurepip"])
+        .output();
+    found.is_ok_and(|output| output.status.success())
 }
 
 /// Names of a headless browser (for the suite of the web console).
@@ -145,7 +159,7 @@ pub(crate) fn browser() -> anyhow::Result<()> {
 /// Installs programs of single suites: a Postgres server (`store-sql`), Docker Compose and `sqlite3` (packaging), nginx and
 /// `HAProxy` (proxies), and a static `busybox` for an empty image.
 pub(crate) fn tools() -> anyhow::Result<()> {
-    confinement();
+    process_sandboxes();
     if !has_postgres() {
         install("a Postgres server (initdb)", &["postgresql"])?;
         stop("postgresql");

@@ -5,6 +5,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
 use sandbox_provider::{CallbackCheck, DoctorReport};
@@ -32,6 +33,8 @@ const SANDBOX_RIGHTS: (&str, &str, &[&str]) = (
     "sandboxes",
     &["get", "list", "watch", "create", "patch", "delete"],
 );
+/// Of version 1: the oldest with all that manifests and the chart use.
+const OLDEST_MINOR: u32 = 29;
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 
 impl KubernetesSandboxes {
@@ -42,7 +45,7 @@ impl KubernetesSandboxes {
             inner.cluster.client().apiserver_version()
         });
         match version.await {
-            Ok(version) => report.ok("cluster", format!("Kubernetes {}", version.git_version)),
+            Ok(version) => report_version(&version, report),
             Err(error) => {
                 report.problem("cluster", error.detail());
                 return None;
@@ -72,9 +75,9 @@ impl KubernetesSandboxes {
         }
         let are_granted = inner.examine_rights(engine, report).await;
         inner.examine_storage(report).await;
-        inner.examine_network(report).await;
+        let has_policy = inner.examine_network(report).await;
         if is_served && are_granted {
-            inner.examine_walls(report).await;
+            inner.examine_walls(has_policy, report).await;
         }
         (is_served && are_granted).then_some(CallbackCheck { gateway: None })
     }
@@ -179,15 +182,35 @@ impl KubernetesInner {
         }
     }
 
-    async fn examine_network(&self, report: &mut DoctorReport) {
+    /// Whether the namespace has network policies, if the service may list them.
+    async fn examine_network(&self, report: &mut DoctorReport) -> Option<bool> {
         let client = self.cluster.client().clone();
         let policies: Api<NetworkPolicy> = Api::namespaced(client, &self.config.namespace);
         let all = ListParams::default();
-        match self.cluster.call("listing the network policies", || policies.list(&all)).await {
-            Ok(list) if !list.items.is_empty() => report.ok("network policy", "there is one; whether it is kept depends on the cluster's network"),
-            Ok(_) => report.warn("network policy", "the namespace has none, so that sandboxes reach each other, the cluster's services and the cloud's metadata address"),
-            Err(_) => report.warn("network policy", "the service may not list network policies, so that none could be checked"),
+        let listed = self
+            .cluster
+            .call("listing the network policies", || policies.list(&all))
+            .await;
+        let has_policy = listed.ok().map(|list| !list.items.is_empty());
+        match has_policy {
+            Some(true) => report.ok("network policy", "there is one; whether it is kept depends on the cluster's network"),
+            Some(false) => report.warn("network policy", "the namespace has none, so that sandboxes reach each other, the cluster's services and the cloud's metadata address"),
+            None => report.warn("network policy", "the service may not list network policies, so that none could be checked"),
         }
+        has_policy
+    }
+}
+
+/// Says whether this version is one that the service is made for.
+fn report_version(version: &Info, report: &mut DoctorReport) {
+    let name = &version.git_version;
+    // A provider adds a `+` to the number of a minor version that it has changed.
+    let minor: Option<u32> = version.minor.trim_end_matches('+').parse().ok();
+    if version.major == "1" && minor.is_some_and(|minor| minor < OLDEST_MINOR) {
+        let text = format!("Kubernetes {name} is older than 1.{OLDEST_MINOR}: upgrade the cluster");
+        report.warn("cluster", text);
+    } else {
+        report.ok("cluster", format!("Kubernetes {name}"));
     }
 }
 
@@ -249,6 +272,27 @@ mod tests {
         let for_doctor = [(group.to_owned(), resource.to_owned(), verb.to_owned())];
         let needed: BTreeSet<_> = needed.chain(for_doctor).collect();
         assert_eq!(granted, needed);
+    }
+
+    #[test]
+    fn an_old_cluster_is_a_warning() {
+        for (minor, is_old) in [
+            ("20", true),
+            ("28+", true),
+            ("29", false),
+            ("33+", false),
+            ("", false),
+        ] {
+            let version = Info {
+                major: "1".to_owned(),
+                minor: minor.to_owned(),
+                ..Info::default()
+            };
+            let mut report = DoctorReport::default();
+            report_version(&version, &mut report);
+            let text = report.render(false);
+            assert_eq!(text.contains("older than 1.29"), is_old, "{minor}: {text}");
+        }
     }
 
     #[test]

@@ -55,9 +55,11 @@ struct WallFacts {
 /// What is known of the pods without the program.
 struct ProbedPods {
     /// The template adds none.
-    has_no_capabilities: bool,
+    lacks_capabilities: bool,
     /// The service reached the pod that listens.
-    has_listener: bool,
+    is_listening: bool,
+    /// Whether the namespace has network policies, if that is known.
+    has_policy: Option<bool>,
 }
 
 impl WallFacts {
@@ -69,7 +71,7 @@ impl WallFacts {
                         admission webhooks";
             report.problem("privileges", text);
         } else {
-            let capabilities = if it.has_no_capabilities {
+            let capabilities = if it.lacks_capabilities {
                 ", without capabilities"
             } else {
                 ""
@@ -87,7 +89,11 @@ impl WallFacts {
         } else {
             report.ok("service account", "sandboxes have no token");
         }
-        let advice = "apply a network policy, and use a cluster network that keeps it";
+        let advice = match it.has_policy {
+            Some(true) => "the cluster's network does not keep its policies, or they allow it",
+            Some(false) => "apply a network policy, and use a cluster network that keeps it",
+            None => "check its network policies, and use a cluster network that keeps them",
+        };
         for (target, what) in [
             ("neighbor", "other sandboxes"),
             (
@@ -98,7 +104,7 @@ impl WallFacts {
         ] {
             if self.reached.iter().any(|name| name == target) {
                 report.problem(what_of(target), format!("sandboxes reach {what}: {advice}"));
-            } else if target == "neighbor" && !it.has_listener {
+            } else if target == "neighbor" && !it.is_listening {
                 let text = "not checked: nothing shows that the other pod would have answered";
                 report.warn(what_of(target), text);
             } else {
@@ -118,18 +124,25 @@ fn what_of(target: &str) -> &'static str {
 
 impl KubernetesInner {
     /// Starts two pods, reports what they reach, and deletes them.
-    pub(crate) async fn examine_walls(&self, report: &mut DoctorReport) {
-        self.delete_probes().await;
-        let examined = self.probe(report).await;
-        self.delete_probes().await;
+    pub(crate) async fn examine_walls(&self, has_policy: Option<bool>, report: &mut DoctorReport) {
+        let mut own = Vec::new();
+        let examined = self.probe(&mut own, has_policy, report).await;
+        self.delete_probes(&own).await;
         if let Err(cause) = examined {
             report.warn(WHAT, format!("not checked: {cause}"));
         }
     }
 
-    async fn probe(&self, report: &mut DoctorReport) -> Result<(), String> {
-        self.create_probe(LISTENER, &["listen", &PORT.to_string()])
-            .await?;
+    /// Adds the pods that it creates to `own`.
+    async fn probe(
+        &self,
+        own: &mut Vec<Pod>,
+        has_policy: Option<bool>,
+        report: &mut DoctorReport,
+    ) -> Result<(), String> {
+        self.delete_ended_probes().await?;
+        let listen = ["listen", &PORT.to_string()];
+        own.push(self.create_probe(LISTENER, &listen).await?);
         let listener = self
             .wait_for(LISTENER, START_TIMEOUT, PodPhase::Runs)
             .await?;
@@ -139,8 +152,8 @@ impl KubernetesInner {
         } else {
             format!("{neighbor}:{PORT}")
         };
-        let has_listener = answers(&neighbor).await;
-        if has_listener {
+        let is_listening = answers(&neighbor).await;
+        if is_listening {
             report.ok("pods", "the service reaches them");
         } else {
             let text = format!(
@@ -157,7 +170,7 @@ impl KubernetesInner {
             .into_iter()
             .chain(targets.iter().map(String::as_str))
             .collect();
-        self.create_probe(ATTEMPTS, &arguments).await?;
+        own.push(self.create_probe(ATTEMPTS, &arguments).await?);
         let limit = START_TIMEOUT + ATTEMPTS_TIMEOUT;
         self.wait_for(ATTEMPTS, limit, PodPhase::Ended).await?;
         let whole = LogParams::default();
@@ -171,15 +184,16 @@ impl KubernetesInner {
         })?;
         let template = self.config.specs.first();
         let pods = ProbedPods {
-            has_no_capabilities: template.is_some_and(|spec| spec.capabilities.is_empty()),
-            has_listener,
+            lacks_capabilities: template.is_some_and(|spec| spec.capabilities.is_empty()),
+            is_listening,
+            has_policy,
         };
         facts.report(&pods, report);
         Ok(())
     }
 
     /// Creates a pod that runs the program as sandboxes run their agent server.
-    async fn create_probe(&self, name: &str, arguments: &[&str]) -> Result<(), String> {
+    async fn create_probe(&self, name: &str, arguments: &[&str]) -> Result<Pod, String> {
         let mut pod = self.probe_pod(name).map_err(|error| error.to_string())?;
         let container = &mut pod["spec"]["containers"][0];
         container["command"] = json!(["python3", "-c", PROGRAM]);
@@ -188,8 +202,7 @@ impl KubernetesInner {
             .cluster
             .create("creating a pod", &self.cluster.pods, &pod);
         let created: Option<Pod> = created.await.map_err(|error| error.detail())?;
-        let is_new = created.is_some().then_some(());
-        is_new.ok_or_else(|| "another check runs at the same time".to_owned())
+        created.ok_or_else(another_check)
     }
 
     /// The pod of the default template without its keys and its claim.
@@ -248,23 +261,52 @@ impl KubernetesInner {
         }
     }
 
-    /// Deletes the pods of checks, and waits for their end. What cannot be deleted ends by itself.
-    async fn delete_probes(&self) {
-        let begin = Instant::now();
+    /// Deletes what a killed check left. While the pod that listens runs, both belong to another check.
+    async fn delete_ended_probes(&self) -> Result<(), String> {
+        let mut ended = Vec::new();
         for name in [LISTENER, ATTEMPTS] {
-            let deleted =
-                self.cluster
-                    .delete("deleting a pod of a check", &self.cluster.pods, name, None);
+            let found = self.cluster.pod(name).await;
+            let found = found.map_err(|error| error.detail())?;
+            if found
+                .as_ref()
+                .is_some_and(|pod| phase(pod) != PodPhase::Ended)
+            {
+                return Err(another_check());
+            }
+            ended.extend(found);
+        }
+        self.delete_probes(&ended).await;
+        Ok(())
+    }
+
+    /// Deletes pods, and waits for their end. What cannot be deleted ends by itself.
+    async fn delete_probes(&self, pods: &[Pod]) {
+        let begin = Instant::now();
+        let pods = pods.iter().filter_map(|pod| {
+            let meta = &pod.metadata;
+            Some((meta.name.as_deref()?, meta.uid.as_deref()?))
+        });
+        for (name, uid) in pods.clone() {
+            let what = "deleting a pod of a check";
+            let deleted = self
+                .cluster
+                .delete(what, &self.cluster.pods, name, Some(uid));
             let _ = deleted.await;
         }
-        for name in [LISTENER, ATTEMPTS] {
+        for (name, uid) in pods {
             while begin.elapsed() < END_TIMEOUT
-                && matches!(self.cluster.pod(name).await, Ok(Some(_)))
+                && let Ok(Some(pod)) = self.cluster.pod(name).await
+                && pod.metadata.uid.as_deref() == Some(uid)
             {
                 sleep(LOOK_INTERVAL).await;
             }
         }
     }
+}
+
+fn another_check() -> String {
+    let minutes = LIFETIME_SECONDS / 60;
+    format!("another check runs at the same time, or was killed within the last {minutes} minutes")
 }
 
 /// Whether a port answers, also one that its program is about to open.
@@ -281,7 +323,11 @@ async fn answers(address: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn report_of(change: &Value, has_listener: bool) -> (bool, String) {
+    fn report_of(change: &Value, is_listening: bool) -> (bool, String) {
+        report_with(change, is_listening, None)
+    }
+
+    fn report_with(change: &Value, is_listening: bool, has_policy: Option<bool>) -> (bool, String) {
         let mut facts = json!({
             "user": 10001, "has_token": false, "no_new_privileges": true, "has_seccomp_filter": true, "reached": [],
         });
@@ -291,8 +337,9 @@ mod tests {
         let facts: WallFacts = serde_json::from_value(facts).unwrap();
         let mut report = DoctorReport::default();
         let pods = ProbedPods {
-            has_no_capabilities: true,
-            has_listener,
+            lacks_capabilities: true,
+            is_listening,
+            has_policy,
         };
         facts.report(&pods, &mut report);
         (report.is_healthy(), report.render(false))
@@ -318,6 +365,18 @@ mod tests {
                 .collect();
             assert!(!is_healthy && problems.len() == 1, "{text}");
             assert!(problems[0].contains(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_advice_depends_on_the_policies_that_are_there() {
+        for (has_policy, expected) in [
+            (Some(true), "does not keep its policies"),
+            (Some(false), "apply a network policy"),
+            (None, "check its network policies"),
+        ] {
+            let (_, text) = report_with(&json!({"reached": ["neighbor"]}), true, has_policy);
+            assert!(text.contains(expected), "{text}");
         }
     }
 

@@ -152,3 +152,19 @@ async fn doctor_describes_the_cluster() {
     }
     assert!(world.cluster.is_empty(), "a pod of the check is left");
 }
+
+/// Both names of its pods are fixed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_doctor_leaves_the_pods_of_the_first_one_alone() {
+    let world = World::new(true).await;
+    let outputs = std::thread::scope(|scope| {
+        let run = || scope.spawn(|| world.service.run(&["doctor"]).stdout);
+        [run(), run()].map(|it| it.join().expect("an output"))
+    });
+    let outputs = outputs.map(|it| String::from_utf8_lossy(&it).into_owned());
+    let count = |text| outputs.iter().filter(|it| it.contains(text)).count();
+    let complete = count("neighbors: sandboxes reach other sandboxes");
+    let refused = count("walls: not checked: another check runs at the same time");
+    assert!(complete >= 1 && complete + refused == 2, "{outputs:?}");
+    assert!(world.cluster.is_empty(), "a pod of a check is left");
+}

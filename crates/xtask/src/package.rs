@@ -15,8 +15,9 @@ const TOOLS: [(&str, &str, &str); 2] = [
 ];
 
 /// What the archive contains beside the program: the file, and its directory in the archive.
-const FILES: [(&str, &str); 8] = [
+const FILES: [(&str, &str); 9] = [
     ("config/systemd/agent-workspace.service", "systemd"),
+    ("config/systemd/limits.conf", "systemd"),
     ("config/debian/environment", "etc"),
     ("config/debian/apparmor", "apparmor"),
     ("config/default.toml", "doc"),

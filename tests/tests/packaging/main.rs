@@ -6,14 +6,16 @@ mod backup;
 mod local_images;
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use acceptance::agent_server::built_program;
 use acceptance::engine::stub_image;
-use acceptance::wait::wait_for;
+use acceptance::wait::{wait_for, wait_until};
 use acceptance::{Client, Engine};
 use local_images::Images;
 use tempfile::TempDir;
@@ -29,6 +31,60 @@ const SERVICE: &str = "agent-workspace";
 fn root() -> PathBuf {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     tests.parent().unwrap().to_owned()
+}
+
+/// Process sandboxes go on without the service, and nothing else would end them.
+#[tokio::test]
+async fn removal_of_the_package_ends_what_its_user_runs() {
+    // The id of no other account.
+    const ID: &str = "1879048100";
+    // What the script would change here is replaced for it alone.
+    const IN_ITS_OWN_MOUNTS: &str = r#"
+        mount --bind "$0/passwd" /etc/passwd
+        mount --bind "$0/group" /etc/group
+        mount -t tmpfs none /usr/lib/systemd/system
+        if [ -d /etc/apparmor.d ]; then mount -t tmpfs none /etc/apparmor.d; fi
+        exec sh "$1" remove
+    "#;
+    let dir = tempfile::tempdir().unwrap();
+    for (file, entry) in [
+        (
+            "passwd",
+            format!("agent-workspace:x:{ID}:{ID}::/:/bin/false"),
+        ),
+        ("group", format!("agent-workspace:x:{ID}:")),
+    ] {
+        let text = fs::read_to_string(Path::new("/etc").join(file)).unwrap();
+        let others = text
+            .lines()
+            .filter(|line| !line.starts_with("agent-workspace:"));
+        let lines: Vec<&str> = others.chain([entry.as_str()]).collect();
+        fs::write(dir.path().join(file), lines.join("\n") + "\n").unwrap();
+    }
+    let mut sandbox = Command::new("setpriv")
+        .args(["--reuid", ID, "--regid", ID, "--clear-groups"])
+        .args(["sh", "-c", "echo runs; exec sleep infinity"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let stdout = sandbox.stdout.take().unwrap();
+    BufReader::new(stdout).read_line(&mut line).unwrap();
+    let output = Command::new("unshare")
+        .args(["--mount", "sh", "-ec", IN_ITS_OWN_MOUNTS])
+        .arg(dir.path())
+        .arg(root().join("config/debian/postrm"))
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.is_empty(), "{stderr}");
+    let mut end = None;
+    wait_until("the end of the process", STATE_TIMEOUT, || {
+        end = sandbox.try_wait().unwrap();
+        end.is_some()
+    })
+    .await;
+    assert_eq!(end.unwrap().signal(), Some(9));
 }
 
 /// systemd only warns about unknown settings, and ignores them, so warnings fail the test.

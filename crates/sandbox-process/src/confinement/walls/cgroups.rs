@@ -63,7 +63,7 @@ impl CgroupParent {
         };
         if found.memory.is_none() && found.pids.is_none() && found.cpu.is_none() {
             return Err(format!(
-                "cgroups are not delegated to the service: {REMEDY}"
+                "cgroups are not delegated to this process: {REMEDY}"
             ));
         }
         Ok(found)
@@ -92,7 +92,7 @@ impl CgroupParent {
         let is_root = rustix::process::geteuid().is_root();
         let parent = delegated.or_else(|| (is_root && is_writable(&root)).then_some(root));
         let parent =
-            parent.ok_or_else(|| format!("cgroups are not delegated to the service: {REMEDY}"))?;
+            parent.ok_or_else(|| format!("cgroups are not delegated to this process: {REMEDY}"))?;
         let enabled = enable_controllers(&parent).map_err(|error| {
             format!(
                 "cannot use the cgroup {} ({error}): {REMEDY}",

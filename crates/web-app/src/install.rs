@@ -3,7 +3,7 @@
 //! ```text
 //! <data>/web-app/
 //!   lock                      held (flock) while something is installed
-//!   1.20.0-<digest>/          a complete build: renamed from `new` after it was synced
+//!   1.20.0-<digest>/          a complete build: renamed from `new` after it was synced. Its installation deletes others
 //!   new/, archive.tgz         an installation in progress, or what a crash left of it; the next one removes them
 //! ```
 
@@ -167,7 +167,19 @@ impl Installer {
         synced().map_err(WebAppError::io("finish", &target))?;
         if_exists(fs::remove_file(self.archive()))
             .map_err(WebAppError::io("remove", self.archive()))?;
+        self.remove_others();
         Ok(target)
+    }
+
+    /// Deletes the builds of other releases: services that serve one have it in memory. What cannot be deleted does no harm.
+    fn remove_others(&self) {
+        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let own = self.package.directory_name();
+        for entry in entries.filter(|entry| entry.file_name() != *own) {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
     }
 
     fn check(&self, archive: &Path) -> Result<(), WebAppError> {
@@ -331,6 +343,17 @@ mod tests {
         assert_eq!(fixture.installer.find(), None);
         let installed = fixture.installer.install(&fixture.source(), &|_| {}).await;
         assert!(!installed.unwrap().join("assets/old.js").exists());
+        assert_eq!(fixture.entries().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn builds_of_other_releases_are_removed() {
+        let mut fixture = Fixture::new();
+        let old = fixture.installer.install(&fixture.source(), &|_| {}).await;
+        fixture.installer.package.version = "1.1.0";
+        let new = fixture.installer.install(&fixture.source(), &|_| {}).await;
+        assert_eq!(fixture.installer.find(), Some(new.unwrap()));
+        assert!(!old.unwrap().exists());
         assert_eq!(fixture.entries().len(), 1);
     }
 

@@ -12,8 +12,9 @@ pub enum ProvisionError {
         "no suitable Python was found: CPython 3.12 or newer is needed. Looked for \
          python3.12, python3.13, python3.14, python3 and python on PATH, for pyenv versions and \
          for Pythons of uv{}. Install uv, or any Python from 3.8 with its venv module (on Debian: \
-         python3-venv), with which a newer one is downloaded, or set sandbox.python, or set WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND to the command of an \
-         agent server that you have installed yourself",
+         python3-venv), with which a newer one is downloaded, or set sandbox.python, or set \
+         WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND to the command of an agent server that you have \
+         installed yourself",
         rejections(.rejected)
     )]
     NoPython {

@@ -125,6 +125,7 @@ impl InstallRun<'_> {
         if let (Err(rejected), true) = (&mut found, config.may_download_python()) {
             match self.download_python().await {
                 Ok(()) => found = python::search(config, needs).await,
+                Err(ProvisionError::NoPython { rejected: older }) => rejected.extend(older),
                 Err(error) => rejected.push(format!("a download with uv: {}", chain(&error))),
             }
         }

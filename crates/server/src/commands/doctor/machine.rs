@@ -1,6 +1,6 @@
 //! Checks of `doctor`: the data directory and the files with keys.
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
@@ -85,5 +85,32 @@ pub(super) fn permissions(config: &Config, data_dir: Option<&DataDir>, report: &
 }
 
 fn is_readable_by_others(file: &Path) -> bool {
-    std::fs::metadata(file).is_ok_and(|metadata| metadata.permissions().mode() & 0o077 != 0)
+    std::fs::metadata(file).is_ok_and(|metadata| {
+        let is_own = metadata.uid() == rustix::process::geteuid().as_raw();
+        is_open(metadata.mode(), is_own)
+    })
+}
+
+/// Another owner gives a file to the service by its group, as Kubernetes does with Secrets. An own file needs no group.
+fn is_open(mode: u32, is_own: bool) -> bool {
+    let (of_group, of_others) = (mode & 0o070, mode & 0o007);
+    of_others != 0 || (is_own && of_group != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_open_to_others_by_its_mode_and_its_owner() {
+        for (mode, is_own, expected) in [
+            (0o600, true, false),
+            (0o640, true, true),
+            (0o604, true, true),
+            (0o440, false, false),
+            (0o444, false, true),
+        ] {
+            assert_eq!(is_open(mode, is_own), expected, "{mode:o} {is_own}");
+        }
+    }
 }

@@ -16,7 +16,7 @@ use crate::config::{KubernetesSpec, PodEngine};
 use crate::errors::{ClusterError, ErrorKind};
 use crate::manifest::{DESIRED_RUNNING, DESIRED_STOPPED, RUNNING, SUSPENDED, SandboxManifest};
 use crate::names;
-use crate::state::{PodPhase, PodState, address, describe_end, leaves, mode, phase};
+use crate::state::{PodPhase, PodState, address, advice, describe_end, leaves, mode, phase};
 
 /// Time between two looks that no change caused: the first, and the longest.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
@@ -383,7 +383,11 @@ impl KubernetesInner {
             return "the agent server ended".to_owned();
         };
         let quoted = self.quote_log(pod).await;
-        sandbox_provider::describe_exit(&describe_end(pod), &quoted)
+        let text = sandbox_provider::describe_exit(&describe_end(pod), &quoted);
+        match advice(pod, &quoted) {
+            Some(advice) => format!("{text}\n{advice}"),
+            None => text,
+        }
     }
 
     /// What a sandbox needs. Its claim and the version of `Sandbox` resources may be unknown.

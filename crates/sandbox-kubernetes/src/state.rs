@@ -235,3 +235,48 @@ pub(crate) fn describe_end(pod: &Pod) -> String {
         },
     }
 }
+
+/// What the end of the log says about the cluster.
+pub(crate) fn advice(pod: &Pod, quoted: &str) -> Option<&'static str> {
+    let spec = pod.spec.as_ref()?;
+    let mounts = spec.containers.first()?.volume_mounts.as_ref()?;
+    let mut refused = quoted
+        .lines()
+        .filter(|line| line.contains("Permission denied"));
+    let is_of_volume = |line: &str| mounts.iter().any(|it| line.contains(&it.mount_path));
+    refused.any(is_of_volume).then_some(
+        "Its volume does not let its group write: the operator has to set kubernetes.storage_class to one whose driver applies fsGroup",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_volume_that_refuses_writes_is_named() {
+        let mounts = json!([{"name": "workspace", "mountPath": "/workspace"}]);
+        let containers = json!([{"name": "agent", "volumeMounts": mounts}]);
+        let pod: Pod = serde_json::from_value(json!({"spec": {"containers": containers}})).unwrap();
+        for (log, is_named) in [
+            (
+                "PermissionError: [Errno 13] Permission denied: '/workspace/conversations'",
+                true,
+            ),
+            (
+                "mkdir: cannot create directory '/workspace/x': Permission denied",
+                true,
+            ),
+            (
+                "PermissionError: [Errno 13] Permission denied: '/etc/x'",
+                false,
+            ),
+            ("reading /workspace/x\nPermission denied: '/etc/x'", false),
+            ("", false),
+        ] {
+            assert_eq!(advice(&pod, log).is_some(), is_named, "{log}");
+        }
+    }
+}

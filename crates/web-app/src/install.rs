@@ -171,13 +171,16 @@ impl Installer {
         Ok(target)
     }
 
-    /// Deletes the builds of other releases: services that serve one have it in memory. What cannot be deleted does no harm.
+    /// Deletes the builds of other releases: services that serve one have it in memory. Each is renamed first, so that a crash
+    /// leaves no half of a build that counts as installed. What cannot be deleted does no harm.
     fn remove_others(&self) {
         let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let own = self.package.directory_name();
         for entry in entries.filter(|entry| entry.file_name() != *own) {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                let _ = fs::remove_dir_all(entry.path());
+                let unfinished = self.unfinished();
+                let renamed = fs::rename(entry.path(), &unfinished);
+                let _ = renamed.and_then(|()| fs::remove_dir_all(&unfinished));
             }
         }
     }

@@ -23,7 +23,7 @@ pub(crate) fn prepare(service: &Path, version: &str) -> anyhow::Result<String> {
         .env_remove("WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND");
     let line = output(&mut command).with_context(|| {
         format!(
-            "agent server {version} could not be installed. It needs Python 3.12 or newer, or an older one and a download of that, and a package index \
+            "agent server {version} could not be installed. It needs Python 3.12 or newer (or an older one, which downloads it from GitHub) and a package index \
              (or wheels, see WORKSPACE_SANDBOX__WHEEL_DIR); `cargo xtask test --no-agent-servers` skips the suites that need it"
         )
     })?;

@@ -116,7 +116,7 @@ pub(crate) fn process_sandboxes() {
             say(&format!("sandboxes cannot be confined: {error:#}"));
         }
     }
-    // An older one than the agent server's gets that.
+    // One that is too old for the agent server is enough: the service downloads a newer one with it.
     let has_python = has_program("uv") || has_python_with_venv();
     let missing = "a Python that makes virtual environments";
     if !has_python && let Err(error) = install(missing, &["python3-venv"]) {

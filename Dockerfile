@@ -7,6 +7,8 @@
 # --build-arg PROFILE=release, which links crates as they are; the program is larger.
 ARG BUILD_IMAGE=rust:1.95-bookworm
 ARG RUNTIME_IMAGE=debian:bookworm-slim
+# The stage with the program, or an image that has it already, as `cargo xtask package` makes one.
+ARG PROGRAM=build
 
 FROM ${BUILD_IMAGE} AS build
 RUN apt-get update \
@@ -16,7 +18,10 @@ WORKDIR /src
 COPY . .
 ARG PROFILE=dist
 RUN cargo build --locked --profile "${PROFILE}" --package server \
- && cp "target/${PROFILE}/agent-workspace" /agent-workspace
+ && mkdir -p /agent-workspace/bin \
+ && cp "target/${PROFILE}/agent-workspace" /agent-workspace/bin/
+
+FROM ${PROGRAM} AS program
 
 FROM ${RUNTIME_IMAGE}
 RUN apt-get update \
@@ -25,7 +30,7 @@ RUN apt-get update \
  && mkdir -p /data \
  && chown 10001:10001 /data \
  && chmod 0700 /data
-COPY --from=build /agent-workspace /usr/local/bin/agent-workspace
+COPY --from=program /agent-workspace /usr/local
 
 # An unprivileged user. To let it use the engine, add the group of the socket:
 # docker run --group-add "$(stat -c %g /var/run/docker.sock)".

@@ -1,6 +1,7 @@
 //! Signing in to the real binary: the first link, a password, a session, and a kill while a link is used.
 
 mod device_login;
+mod mail;
 mod organizations;
 
 use std::path::Path;
@@ -113,14 +114,16 @@ async fn start(plans: Option<&Path>) -> Service {
     builder.start().await
 }
 
-/// The code of the last link in the output.
+/// The code of the last link to a password in the text.
 fn code_in(text: &str) -> String {
-    let (_, after) = text.rsplit_once("/password#").expect("a link");
-    after
-        .split_whitespace()
-        .next()
-        .unwrap_or_default()
-        .to_owned()
+    code_of(text, "/password#")
+}
+
+/// The code of the last link with this path in the text.
+fn code_of(text: &str, path: &str) -> String {
+    let (_, after) = text.rsplit_once(path).expect("a link");
+    let code = after.split_whitespace().next().unwrap_or_default();
+    code.to_owned()
 }
 
 fn stdout_of(output: &Output) -> String {

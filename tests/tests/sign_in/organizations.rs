@@ -10,7 +10,12 @@ use crate::{Browser, COMMIT, PASSWORD, code_in, start, stdout_of};
 const SECRETS: &str = "/api/v1/secrets/search";
 
 /// The JSON of a request by a browser session, with its status.
-async fn call(browser: &Browser, method: Method, path: &str, body: &Value) -> (u16, Value) {
+pub(crate) async fn call(
+    browser: &Browser,
+    method: Method,
+    path: &str,
+    body: &Value,
+) -> (u16, Value) {
     let sent = browser.request(method, path).json(body).send().await;
     let answer = sent.expect("the service answers");
     let status = answer.status().as_u16();
@@ -30,7 +35,7 @@ async fn invite(owner: &Browser, organization: &str, role: &str) -> String {
     code.to_owned()
 }
 
-async fn enrol(browser: &mut Browser, code: &str, name: &str) -> Option<Response> {
+pub(crate) async fn enrol(browser: &mut Browser, code: &str, name: &str) -> Option<Response> {
     let form = [
         ("token", code),
         ("name", name),
@@ -41,7 +46,7 @@ async fn enrol(browser: &mut Browser, code: &str, name: &str) -> Option<Response
 }
 
 /// An organization with its owner, who administers the installation.
-async fn found_organization(service: &Service) -> (Browser, String) {
+pub(crate) async fn found_organization(service: &Service) -> (Browser, String) {
     let mut root = Browser::new(service);
     let link = stdout_of(&service.run(&["users", "link", "admin"]));
     let set = root.set_password(&code_in(&link), PASSWORD).await;

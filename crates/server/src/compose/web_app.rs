@@ -43,7 +43,8 @@ pub(crate) fn spawn_web_app(config: &Config, http: &HttpState, tasks: &Backgroun
     let Some(slot) = http.web_app().cloned() else {
         return;
     };
-    let web = config.web.clone();
+    let mut web = config.web.clone();
+    web.dir = web.dir.or_else(packaged_build);
     let installer = installer(&config.data_dir);
     let source = InstallSource::Registry(web.registry.clone());
     tasks.spawn(async move {
@@ -109,6 +110,13 @@ async fn provide(
     slot.set(WebAppStatus::Ready(app));
     tracing::info!(dir = shown, files, bytes, "the web application is served");
     Ok(())
+}
+
+/// The pinned build that a package of the service has: below `share`, beside the directory of the program.
+fn packaged_build() -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?;
+    let prefix = program.parent()?.parent()?;
+    installer(&prefix.join("share/agent-workspace")).find()
 }
 
 fn installer(data_dir: &Path) -> Installer {

@@ -1,4 +1,4 @@
-//! Kills of the service and of the automations service at seeded moments, while runs come and go.
+//! Kills of Postgres, the service and the automations service at seeded moments, while runs come and go.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use acceptance::hostile::Random;
 use acceptance::wait::wait_for;
-use acceptance::{Client, Service, print_line};
+use acceptance::{Client, Postgres, Service, print_line};
 use reqwest::Method;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
@@ -107,7 +107,11 @@ fn unfinished(runs: &[Value]) -> usize {
 }
 
 /// Starts this number of runs, and kills a process this number of times meanwhile. Each run ends, and runs once at most.
-pub(crate) async fn end_each_run_once(mut service: Service, runs: usize, kills: usize) {
+pub(crate) async fn end_each_run_once(
+    (mut service, postgres): (Service, Postgres),
+    runs: usize,
+    kills: usize,
+) {
     let mut user = service.admin();
     wait_until_available(&user).await;
     let archive = upload(&service, &user).await;
@@ -118,15 +122,20 @@ pub(crate) async fn end_each_run_once(mut service: Service, runs: usize, kills: 
     let (mut started, mut killed, mut next_kill) = (0, 0, Instant::now() + pause());
     while started < runs || killed < kills {
         if killed < kills && Instant::now() >= next_kill {
-            if killed % 2 == 0 {
-                service.kill9();
-                service.restart().await;
-                user = service.admin();
-            } else {
-                kill_automations(&service);
+            match killed % 3 {
+                0 => {
+                    postgres.stop("immediate");
+                    postgres.resume();
+                }
+                1 => {
+                    service.kill9();
+                    service.restart().await;
+                    user = service.admin();
+                }
+                _ => kill_automations(&service),
             }
             killed += 1;
-            // Until then both answer again.
+            // Until then all answer again.
             all_runs(&user, &automation).await;
             next_kill = Instant::now() + pause();
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use acceptance::agent_server::{Version, web_application};
 use acceptance::browser::Browser;
 use acceptance::wait::wait_for;
-use acceptance::{Builder, Client, Sandboxing, Service};
+use acceptance::{Builder, Client, Postgres, Sandboxing, Service};
 use reqwest::Method;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -231,8 +231,13 @@ fn with_automations() -> Builder {
 #[tokio::test]
 #[ignore = "a part of `cargo xtask nightly`; the other test kills each process once"]
 async fn killed_processes_leave_each_run_with_an_end_and_duplicate_none() {
-    let service = with_automations().env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "40");
-    crashes::end_each_run_once(service.start().await, 200, 30).await;
+    let postgres = Postgres::start();
+    let service = with_automations()
+        .env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "40")
+        .env("WORKSPACE_STORAGE__URL", &postgres.url())
+        .start()
+        .await;
+    crashes::end_each_run_once((service, postgres), 200, 30).await;
 }
 
 #[tokio::test]

@@ -20,8 +20,11 @@ use super::changes::{Origin, administer};
 use super::new_keys::{KeyOptions, new_key};
 use crate::{AppError, Ports};
 
-/// Lifetime of a key. It is longer than a run with all waits before and after it: 55 minutes.
-pub(crate) const KEY_TTL: Duration = Duration::from_secs(60 * 60);
+/// How long a run waits for its sandbox at a cap.
+pub(crate) const MAX_RUN_WAIT: Duration = Duration::from_secs(2 * 60 * 60);
+/// Longer than a run from the start of its sandbox, with all waits in it: 55 minutes.
+pub(crate) const MAX_RUN_DURATION: Duration = Duration::from_secs(60 * 60);
+const KEY_TTL: Duration = MAX_RUN_WAIT.saturating_add(MAX_RUN_DURATION);
 /// How long a key for requests of one user is used again. Its rest is longer than any request.
 const REQUEST_KEY_REUSE: Duration = Duration::from_secs(30 * 60);
 /// Users whose keys for requests are kept. Beyond this number all of them are made anew.

@@ -75,6 +75,13 @@ impl RequestContext {
             // The client returns on another connection, which a proxy makes to another replica.
             head.set_connection_type(ConnectionType::Close);
         }
+        if !is_forwarded
+            && self.state.listener == Listener::Automations
+            && head.status == StatusCode::SERVICE_UNAVAILABLE
+        {
+            // The automations service repeats requests after this status only, and fails a run after others.
+            head.status = StatusCode::TOO_MANY_REQUESTS;
+        }
         let headers = head.headers_mut();
         self.state.cors.decorate(self.origin.as_ref(), headers);
         headers.insert(REQUEST_ID, self.id.clone());

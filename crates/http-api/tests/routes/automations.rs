@@ -309,47 +309,87 @@ async fn runs_have_sandboxes_of_their_own_and_see_no_others() {
 }
 
 #[actix_web::test]
-async fn a_run_waits_for_the_end_of_another_one_and_is_skipped_after_minutes() {
+async fn runs_wait_for_the_end_of_others_in_the_order_of_their_first_requests() {
+    let fixture = AutomationsFixture::new(AuthMode::ApiKey).await;
+    let ada = id_of("ada");
+    let mut runs = Vec::new();
+    for _ in 0..18 {
+        let issued = fixture.issue(SERVICE_KEY, &ada, &ada).await.ok();
+        runs.push(issued["key"].as_str().unwrap().to_owned());
+    }
+    let fixture = &fixture;
+    let start = async |run: &str| {
+        let post = TestRequest::post().uri("/api/v1/sandboxes");
+        fixture.ask(Listener::Automations, run, post).await
+    };
+    let wait_behind = async |run: &str, what: &str| {
+        let refused = start(run).await;
+        assert_eq!(refused.status, 429, "{}", refused.text);
+        assert!(refused.text.contains(what), "{}", refused.text);
+    };
+    let delete = async |id: &Value| {
+        let id = id.as_str().unwrap();
+        let path = format!("/api/v1/sandboxes/{id}?sandbox_id={id}");
+        let answer = fixture.world.delete(ADA, &path).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+    };
+    // The cap is that of the user.
+    let mut places = Vec::new();
+    for _ in 0..3 {
+        let (path, nothing) = ("/api/v1/sandboxes", json!({}));
+        let made = fixture.world.post(ADA, path, &nothing).await.ok();
+        places.push(made["id"].clone());
+    }
+    for run in &runs {
+        wait_behind(run, "detail").await;
+    }
+    delete(&places[0]).await;
+    // Sixteen may take a place, so that it is soon taken.
+    wait_behind(&runs[17], "17 runs").await;
+    wait_behind(&runs[16], "16 runs").await;
+    assert_eq!(start(&runs[15]).await.status, 200);
+    wait_behind(&runs[0], "3 running").await;
+    delete(&places[1]).await;
+    wait_behind(&runs[17], "16 runs").await;
+    assert_eq!(start(&runs[16]).await.status, 200);
+
+    // The others have ended. From here on time is virtual.
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(61)).await;
+    delete(&places[2]).await;
+    assert_eq!(start(&runs[17]).await.status, 200);
+}
+
+#[actix_web::test]
+async fn a_run_that_has_waited_for_hours_is_skipped() {
     let fixture = AutomationsFixture::new(AuthMode::ApiKey).await;
     let ada = id_of("ada");
     let issued = fixture.issue(SERVICE_KEY, &ada, &ada).await.ok();
     let key = issued["key"].as_str().unwrap();
-    let post = || TestRequest::post().uri("/api/v1/sandboxes");
-    let start = || fixture.ask(Listener::Automations, key, post());
-    let first = start().await.ok();
-    // The cap is that of the user.
-    for _ in 0..2 {
+    for _ in 0..3 {
         let (path, nothing) = ("/api/v1/sandboxes", json!({}));
         fixture.world.post(ADA, path, &nothing).await.ok();
     }
-    // From here on time is virtual.
     tokio::time::pause();
-    let end_first = async {
-        tokio::time::sleep(Duration::from_secs(20)).await;
-        let id = first["id"].as_str().unwrap();
-        let path = format!("/api/v1/sandboxes/{id}?sandbox_id={id}");
-        let delete = TestRequest::delete().uri(&path);
-        fixture.ask(Listener::Automations, key, delete).await
-    };
-    let (waited, deleted) = futures::join!(start(), end_first);
-    assert_eq!((waited.status, deleted.status), (200, 200));
-    for attempt in 1..=6 {
-        let begun = tokio::time::Instant::now();
-        let refused = start().await;
+    let begun = tokio::time::Instant::now();
+    let waited = loop {
+        let post = TestRequest::post().uri("/api/v1/sandboxes");
+        let refused = fixture.ask(Listener::Automations, key, post).await;
         assert_eq!(refused.status, 429, "{}", refused.text);
-        let waited = begun.elapsed();
-        assert!(waited > Duration::from_secs(40) && waited < Duration::from_secs(60));
         let detail = &refused.json()["detail"];
         // The automations service skips a run that is refused in this form.
-        let is_skipped = detail["error"] == "CONCURRENCY_LIMIT_REACHED";
-        assert_eq!(is_skipped, attempt == 5, "{detail}");
-        let message = if is_skipped {
-            &detail["message"]
-        } else {
-            detail
-        };
-        assert!(message.as_str().unwrap().contains('3'), "{detail}");
-    }
+        if detail["error"] == "CONCURRENCY_LIMIT_REACHED" {
+            assert!(
+                detail["message"].as_str().unwrap().contains('3'),
+                "{detail}"
+            );
+            break begun.elapsed();
+        }
+        assert!(detail.as_str().unwrap().contains('3'), "{detail}");
+        tokio::time::advance(Duration::from_secs(50)).await;
+    };
+    let hours = Duration::from_secs(2 * 60 * 60);
+    assert!(waited >= hours && waited < hours + Duration::from_secs(60));
 }
 
 #[actix_web::test]

@@ -247,6 +247,12 @@ fn environment(internal_url: &str, service_key: &SecretString) -> BTreeMap<Strin
         ("AUTOMATION_DISPATCHER_INTERVAL_SECONDS", "2"),
         // A sandbox is there in a second.
         ("AUTOMATION_SANDBOX_POLL_INTERVAL", "1"),
+        // At a cap, runs ask again for two hours; then this service says that they are skipped.
+        ("AUTOMATION_RATE_LIMIT_MIN_WAIT", "5"),
+        ("AUTOMATION_RATE_LIMIT_MAX_WAIT", "15"),
+        ("AUTOMATION_RATE_LIMIT_MAX_RETRIES", "2000"),
+        // That long a run may have no sandbox; a sandbox that does not start ends it before.
+        ("AUTOMATION_SANDBOX_READY_TIMEOUT", "7500"),
         // No telemetry.
         ("AUTOMATION_POSTHOG_API_KEY", ""),
         // Otherwise a line for each column at each start.

@@ -8,12 +8,12 @@ use domain::sandbox::{DesiredState, RetirementReason, Sandbox};
 
 use super::SandboxReconciler;
 use crate::AppError;
-use crate::automation_keys::KEY_TTL;
+use crate::automation_keys::MAX_RUN_DURATION;
 use crate::sandboxes::{SandboxService, for_each_on_host};
 
 impl SandboxService {
-    /// Sandboxes of this host that runs of automations have made and may have left: those whose run has ended, because its key
-    /// has expired, and those from before `process_start`, which this process of the automations service does not prepare.
+    /// Sandboxes of this host that runs of automations have made and may have left: those whose run must have
+    /// ended, and those from before `process_start`, which this process of the automations service does not prepare.
     pub async fn of_earlier_runs(
         &self,
         process_start: Option<Timestamp>,
@@ -33,7 +33,7 @@ impl SandboxReconciler {
         &self,
         process_start: Option<Timestamp>,
     ) -> Result<Vec<Sandbox>, AppError> {
-        let expired = self.time_before(KEY_TTL);
+        let expired = self.time_before(MAX_RUN_DURATION);
         let before = process_start.map_or(expired, |start| start.max(expired));
         let mut found = Vec::new();
         for_each_on_host(&*self.0.host_sandboxes, &self.0.policy.host, |row| {

@@ -11,13 +11,14 @@ use actix_web::dev::Payload;
 use actix_web::http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpRequest, HttpResponse, route, web};
+use domain::error::{Classify as _, ErrorClass};
 use domain::id::OrganizationId;
 use domain::user::identity::KeyHash;
 use futures::FutureExt as _;
 use gateway::ForwardTarget;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::audit::AuditContext;
 use crate::automations::{AutomationsGateway, AutomationsStatus};
@@ -32,6 +33,9 @@ use crate::state::{HttpState, Listener};
 const PREFIX: &str = "/api/automation";
 /// How long a request of a run waits for a restart of the automations service. Many scripts report their end only once.
 const RESTART_WAIT: Duration = Duration::from_secs(30);
+/// The automations service asks for a key once, for 30 seconds, and fails the run without one.
+const KEY_RETRY_PERIOD: Duration = Duration::from_secs(15);
+const KEY_RETRY_INTERVAL: Duration = Duration::from_millis(500);
 /// A start of the installed automations service takes about this time.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 /// The paths whose responses name addresses for webhooks.
@@ -271,7 +275,15 @@ pub(crate) async fn issue_key(
             .map_err(|_| Problem::not_found())
     };
     let (user, organization) = (id(&ids.0)?, id(&ids.1)?);
-    let key = app.automation_keys.for_run(user, organization).await?;
+    let last_try = Instant::now() + KEY_RETRY_PERIOD;
+    let key = loop {
+        match app.automation_keys.for_run(user, organization).await {
+            Err(error) if error.class() == ErrorClass::Unavailable && Instant::now() < last_try => {
+                sleep(KEY_RETRY_INTERVAL).await;
+            }
+            made => break made?,
+        }
+    };
     Ok(HttpResponse::Ok().json(json!({"key": key.expose_secret()})))
 }
 

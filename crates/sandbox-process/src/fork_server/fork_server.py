@@ -38,6 +38,7 @@ import struct
 import sys
 import tempfile
 import time
+import traceback
 import types
 
 SETTINGS_PACKAGE = "openhands.agent_server"
@@ -74,7 +75,9 @@ class RecordedEnvironment(type(os.environ)):
     reads = set()
 
     def __getitem__(self, name):
-        self.reads.add(name)
+        # The search for a program tries a name of bytes first, which is refused.
+        if isinstance(name, str):
+            self.reads.add(name)
         return super().__getitem__(name)
 
 
@@ -264,7 +267,7 @@ def work(connection, state):
         # The agent is a child of the client as soon as the relay has been reaped.
         os.waitpid(relay, 0)
         with os.fdopen(reader, "rb") as pipe:
-            answer = pipe.read() or failure("the forked process ended at once")
+            answer = pipe.read() or failure(ChildProcessError("the forked process ended at once"))
     except BaseException as error:
         answer = failure(error)
     try:
@@ -274,6 +277,7 @@ def work(connection, state):
 
 
 def failure(error):
+    traceback.print_exception(error)
     return json.dumps({"error": f"{type(error).__name__}: {error}"}).encode()
 
 

@@ -257,6 +257,28 @@ mod tests {
         }
     }
 
+    /// Imports search for programs, in what a small system has. The first name that is tried consists of bytes.
+    #[test]
+    fn a_search_for_a_program_is_recorded_as_a_read_of_the_path() {
+        let (_, from_class) = FORK_SERVER
+            .split_once("\nclass RecordedEnvironment")
+            .unwrap();
+        let (rest_of_class, _) = from_class.split_once("\ndef ").unwrap();
+        let search = "os.environ.__class__ = RecordedEnvironment\n\
+                      os.get_exec_path()\n\
+                      assert RecordedEnvironment.reads == {'PATH'}, RecordedEnvironment.reads\n";
+        let output = std::process::Command::new("python3")
+            .args([
+                "-c",
+                &format!("import os\nclass RecordedEnvironment{rest_of_class}\n{search}"),
+            ])
+            .env("PATH", "/usr/bin:/bin")
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{stderr}");
+    }
+
     #[test]
     fn the_agent_servers_of_a_self_test_differ_in_keys_and_directories() {
         let document = template().self_test_document();

@@ -252,7 +252,8 @@ impl ResponseError for Problem {
         // Not for 507: an exhausted quota is not a server error, and a full disk is logged elsewhere once.
         if self.status.is_server_error() && self.status != StatusCode::INSUFFICIENT_STORAGE {
             let status = self.status.as_u16();
-            let cause = self.cause.as_deref().unwrap_or("-");
+            let cause = self.cause.as_deref().or(self.body["detail"].as_str());
+            let cause = cause.unwrap_or("-");
             tracing::error!(
                 http.status = status,
                 error = cause,

@@ -1,5 +1,7 @@
 //! The workspace's manifests.
 
+use std::fs;
+
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 
 use crate::root;
@@ -33,4 +35,15 @@ pub(crate) fn edges(metadata: &Metadata) -> Vec<Edge> {
             })
         })
         .collect()
+}
+
+/// CI checks the one list, and `cargo xtask package` needs the other.
+#[test]
+fn packages_accept_the_licenses_that_ci_accepts() {
+    let table = |file: &str| -> toml::Table {
+        let text = fs::read_to_string(root().join(file)).expect("the file is readable");
+        text.parse().expect("the file is TOML")
+    };
+    let (checked, packaged) = (table("deny.toml"), table("config/licenses.toml"));
+    assert_eq!(checked["licenses"]["allow"], packaged["accepted"]);
 }

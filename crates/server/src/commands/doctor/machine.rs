@@ -66,12 +66,7 @@ pub(super) fn permissions(config: &Config, data_dir: Option<&DataDir>, report: &
         files.extend(config.storage.file());
     }
     files.extend_from_slice(&config.secrets.files);
-    files.retain(|file| is_readable_by_others(file));
-    commands.extend(
-        files
-            .iter()
-            .map(|file| format!("chmod 600 {}", file.display())),
-    );
+    commands.extend(files.iter().filter_map(|file| closing_command(file)));
     if commands.is_empty() {
         let text = "files with keys and data are readable only by the service's account";
         report.ok(what, text);
@@ -84,11 +79,13 @@ pub(super) fn permissions(config: &Config, data_dir: Option<&DataDir>, report: &
     }
 }
 
-fn is_readable_by_others(file: &Path) -> bool {
-    std::fs::metadata(file).is_ok_and(|metadata| {
-        let is_own = metadata.uid() == rustix::process::geteuid().as_raw();
-        is_open(metadata.mode(), is_own)
-    })
+/// The command that closes a file to others, if it is open to them.
+fn closing_command(file: &Path) -> Option<String> {
+    let metadata = std::fs::metadata(file).ok()?;
+    let is_own = metadata.uid() == rustix::process::geteuid().as_raw();
+    // The service may read a file of another owner by its group only.
+    let mode = if is_own { "600" } else { "o=" };
+    is_open(metadata.mode(), is_own).then(|| format!("chmod {mode} {}", file.display()))
 }
 
 /// Another owner gives a file to the service by its group, as Kubernetes does with Secrets. An own file needs no group.

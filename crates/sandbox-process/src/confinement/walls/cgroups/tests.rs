@@ -87,6 +87,14 @@ fn processes_are_limited_and_a_cgroup_is_found_again_by_its_name() {
         ..ProcessLimits::default()
     };
     cgroup.create(&limits).unwrap();
+    if let Some(cpu) = &cgroup.cpu {
+        let shares = |file: &str| std::fs::read_to_string(cpu.join(file)).ok();
+        let shares = shares("cpu.shares").or_else(|| shares("cpu.weight"));
+        assert!(
+            matches!(shares.as_deref(), Some("256\n" | "25\n")),
+            "{shares:?}"
+        );
+    }
     let bomb = "python3 -c 'import os,time\nfor _ in range(40):\n  os.fork() or (time.sleep(.2), os._exit(0))'";
     assert!(!run(&cgroup, bomb).success());
     assert!(run(&cgroup, "true").success());

@@ -15,13 +15,14 @@ use domain::id::{OwnerId, SandboxId};
 use domain::sandbox::Sandbox;
 use domain::user::secret::PLACEHOLDER_PREFIX;
 use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
 use url::{Host, Url};
 
 use super::SecretsService;
 use super::sandbox_access::{ProviderTokens, provider_of};
 use super::validation::is_valid_name;
 use crate::sandboxes::{SandboxTokenRefusal, TokenKind};
-use crate::settings::{ProviderToken, token_name};
+use crate::settings::{McpConfig, ProviderToken, SecretVisibility, Settings, token_name};
 use crate::{AppError, SecretForm};
 
 /// Contains the name of a secret, or hosts, a line break and a value.
@@ -98,6 +99,12 @@ impl SecretsService {
             }
         }
         Ok(servers)
+    }
+
+    /// The MCP servers of the settings as a run of an automation reads them, which starts its conversation itself.
+    pub fn mcp_of_run(&self, sandbox: &Sandbox, settings: &Settings) -> Result<Value, AppError> {
+        let servers = self.without_keys(sandbox, settings.mcp_servers().0)?;
+        Ok(McpConfig::of_servers(servers).to_json(SecretVisibility::Clear))
     }
 
     /// All hosts to which secrets of the sandbox's owner may go, while the sandbox runs or starts. Costs at most three

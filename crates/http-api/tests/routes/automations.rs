@@ -308,6 +308,61 @@ async fn runs_have_sandboxes_of_their_own_and_see_no_others() {
     assert_eq!(delete(own).await.status, 404);
 }
 
+/// The scripts of automations add these servers to their conversations.
+#[actix_web::test]
+async fn a_run_reads_mcp_servers_with_the_key_of_its_sandbox_only() {
+    let fixture = AutomationsFixture::new(AuthMode::ApiKey).await;
+    let servers = json!({
+        "tracker": {"url": "https://tracker.example/mcp", "transport": "http", "headers": {"Authorization": "Bearer mcp-canary"}},
+        "local": {"command": "uvx", "args": ["tool"], "env": {"LEVEL": "1"}},
+    });
+    let change = json!({"agent_settings_diff": {"mcp_config": {"mcpServers": servers}}});
+    let path = "/api/v1/settings";
+    fixture.world.post(ADA, path, &change).await.ok();
+    let ada = id_of("ada");
+    let issued = fixture.issue(SERVICE_KEY, &ada, &ada).await.ok();
+    let key = issued["key"].as_str().unwrap();
+    let start = TestRequest::post().uri("/api/v1/sandboxes");
+    let made = fixture.ask(Listener::Automations, key, start).await.ok();
+    let own = fixture
+        .world
+        .post(ADA, "/api/v1/sandboxes", &json!({}))
+        .await
+        .ok();
+    let session_key = async |id: &Value| loop {
+        let path = format!("/api/v1/sandboxes?id={}", id.as_str().unwrap());
+        let found = fixture.world.get(ADA, &path).await.ok();
+        if let Some(key) = found[0]["session_api_key"].as_str() {
+            break key.to_owned();
+        }
+        yield_now().await;
+    };
+    let me = async |session_key: &str| {
+        let request = TestRequest::get()
+            .uri("/api/v1/users/me")
+            .insert_header(("X-Session-API-Key", session_key));
+        fixture.ask(Listener::Callback, key, request).await.ok()
+    };
+    let of_run = me(&session_key(&made["id"]).await).await;
+    let config = &of_run["mcp_config"];
+    assert_eq!(
+        config["shttp_servers"][0]["url"], "https://tracker.example/mcp",
+        "{config}"
+    );
+    assert!(
+        config["shttp_servers"][0]["api_key"].is_string(),
+        "{config}"
+    );
+    assert_eq!(config["stdio_servers"][0]["env"]["LEVEL"], "1", "{config}");
+    assert_eq!(config["sse_servers"], json!([]));
+    for other in [
+        me(&session_key(&own["id"]).await).await,
+        fixture.get(key, "/api/v1/users/me").await.ok(),
+    ] {
+        assert_eq!(other["mcp_config"], Value::Null);
+    }
+}
+
 #[actix_web::test]
 async fn runs_wait_for_the_end_of_others_in_the_order_of_their_first_requests() {
     let fixture = AutomationsFixture::new(AuthMode::ApiKey).await;

@@ -109,8 +109,48 @@ fn secret_at(value: &Value, key: &str) -> Option<SecretString> {
 }
 
 impl McpConfig {
+    /// Servers as an agent gets them, sorted into the three lists.
+    pub(crate) fn of_servers(servers: Vec<McpServer>) -> Self {
+        let mut config = Self::default();
+        for server in servers {
+            match server {
+                McpServer::Stdio {
+                    name,
+                    command,
+                    args,
+                    env,
+                } => config.stdio_servers.push(McpStdio {
+                    name,
+                    command,
+                    args,
+                    env,
+                }),
+                McpServer::Remote {
+                    url,
+                    api_key,
+                    sse,
+                    timeout,
+                    name: _,
+                } => {
+                    let timeout = timeout.and_then(|seconds| seconds.try_into().ok());
+                    let list = if sse {
+                        &mut config.sse_servers
+                    } else {
+                        &mut config.shttp_servers
+                    };
+                    list.push(McpRemote {
+                        url,
+                        api_key,
+                        timeout,
+                    });
+                }
+            }
+        }
+        config
+    }
+
     /// All three lists, without unset `api_key`s.
-    pub(in super::super) fn to_json(&self, show: SecretVisibility) -> Value {
+    pub(crate) fn to_json(&self, show: SecretVisibility) -> Value {
         let remotes = |list: &[McpRemote], timeout| -> Vec<Value> {
             list.iter().map(|s| s.to_json(show, timeout)).collect()
         };

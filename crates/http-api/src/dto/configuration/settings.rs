@@ -150,6 +150,10 @@ pub(crate) struct UserDto {
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
     membership: Option<MembershipDto>,
+    /// MCP servers, only for a run of an automation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(ignore)]
+    mcp_config: Option<Value>,
 }
 
 /// The model with its key in plain text, only with `expose_secrets`. The SDK's cloud workspace reads it here.
@@ -190,6 +194,7 @@ impl UserDto {
             id: id.to_string(),
             llm,
             membership: None,
+            mcp_config: None,
         }
     }
 
@@ -213,11 +218,16 @@ impl UserDto {
         self
     }
 
-    /// The same in the form that the automations service reads.
-    pub(crate) fn for_automations(self, membership: MembershipDto) -> Self {
+    /// The same in the form that the automations service reads, and its runs.
+    pub(crate) fn for_automations(
+        self,
+        membership: MembershipDto,
+        mcp_config: Option<Value>,
+    ) -> Self {
         Self {
             id: membership.user_id().to_string(),
             membership: Some(membership),
+            mcp_config,
             ..self
         }
     }

@@ -12,8 +12,8 @@ use crate::dto::account::access::AccessDto;
 use crate::dto::account::organization::MembershipDto;
 use crate::dto::configuration::settings::UserDto;
 use crate::extract::{
-    Actor, ApiCall, Application, Caller, Query, SandboxCaller, State, bearer_of, require_active,
-    state_of, user_of,
+    Actor, ApiCall, Application, Caller, KEY_HEADER, Query, SandboxCaller, State, bearer_of,
+    require_active, state_of, user_of,
 };
 use crate::problem::Problem;
 
@@ -23,6 +23,8 @@ const EXPOSE_SECRETS_PARAM: &str = "expose_secrets";
 /// key therefore gives access only to what its agent needs, and a user's key never reveals a secret.
 enum MeCaller {
     User(Actor),
+    /// The automations service; with its sandbox, a run.
+    Automation(Actor, Option<Box<Sandbox>>),
     Sandbox(Box<Sandbox>),
     /// A sandbox of a run, with a key of the automations service.
     Run(Box<Sandbox>),
@@ -41,9 +43,25 @@ impl Caller for MeCaller {
                 _ => Ok(Self::Sandbox(sandbox)),
             }
         } else {
-            Actor::identify(req).await.map(Self::User)
+            let actor = Actor::identify(req).await?;
+            if actor.is_automation {
+                let sandbox = sandbox_of_run(req, &actor).await?;
+                return Ok(Self::Automation(actor, sandbox.map(Box::new)));
+            }
+            Ok(Self::User(actor))
         }
     }
+}
+
+/// The sandbox of a run. It sends its session key beside the run's key, which is the bearer token then.
+async fn sandbox_of_run(req: &HttpRequest, actor: &Actor) -> Result<Option<Sandbox>, Problem> {
+    if bearer_of(req).is_none() || !req.headers().contains_key(&KEY_HEADER) {
+        return Ok(None);
+    }
+    let SandboxCaller(sandbox) = SandboxCaller::identify(req).await?;
+    require_active(&sandbox)?;
+    let is_of_run = sandbox.automation_key.is_some() && sandbox.owner == actor.owner;
+    Ok(is_of_run.then_some(sandbox))
 }
 
 /// The owner of the sandbox, if the request has a key of theirs as well. Where the keys of models stay outside of sandboxes,
@@ -96,12 +114,13 @@ pub(crate) async fn me(
     let user = match caller {
         MeCaller::User(actor) => {
             let settings = app.settings.load(&actor.owner).await?.unwrap_or_default();
-            let user = UserDto::of(&actor.user, &settings, SecretVisibility::Masked, now);
-            if actor.is_automation {
-                user.for_automations(MembershipDto::from(&actor))
-            } else {
-                user
-            }
+            UserDto::of(&actor.user, &settings, SecretVisibility::Masked, now)
+        }
+        MeCaller::Automation(actor, sandbox) => {
+            let settings = app.settings.load(&actor.owner).await?.unwrap_or_default();
+            let mcp = sandbox.map(|sandbox| app.secrets.mcp_of_run(&sandbox, &settings));
+            UserDto::of(&actor.user, &settings, SecretVisibility::Masked, now)
+                .for_automations(MembershipDto::from(&actor), mcp.transpose()?)
         }
         MeCaller::Sandbox(sandbox) => {
             let settings = app.settings.load_for_sandbox(&sandbox.owner).await?;

@@ -38,7 +38,7 @@ struct WaitingRun {
 /// Why a run gets no sandbox.
 #[derive(Debug)]
 pub enum RunRefusal {
-    /// A cap is reached, and the automations service asks again.
+    /// A cap is reached, or the database is away. The automations service asks again, and the run keeps its place.
     Busy(AppError),
     /// A cap was reached for the whole time that a run waits: it is skipped.
     Skipped(AppError),
@@ -98,7 +98,13 @@ impl SandboxService {
             Err(AppError::refused(ErrorClass::RateLimited, detail))
         };
         match started {
-            Err(error) if error.class() == ErrorClass::RateLimited && waited < MAX_RUN_WAIT => {
+            Err(error)
+                if waited < MAX_RUN_WAIT
+                    && matches!(
+                        error.class(),
+                        ErrorClass::RateLimited | ErrorClass::Unavailable
+                    ) =>
+            {
                 Err(RunRefusal::Busy(error))
             }
             ended => {

@@ -69,6 +69,15 @@ pub(crate) struct PackageArgs {
     profile: String,
 }
 
+impl PackageArgs {
+    /// Packages to try out.
+    pub(crate) fn quick() -> Self {
+        Self {
+            profile: "release".to_owned(),
+        }
+    }
+}
+
 pub(crate) fn build(args: &PackageArgs) -> anyhow::Result<()> {
     for tool in &TOOLS {
         install(tool)?;

@@ -2,6 +2,7 @@
 
 use anyhow::bail;
 
+use crate::package::{self, PackageArgs};
 use crate::run::{cargo, output, print, program, run};
 use crate::suites::Extent;
 use crate::suites::attack::{self, AttackArgs};
@@ -68,6 +69,9 @@ fn checks(report: &mut RunReport, causes: &mut Vec<String>) {
     });
     attempt(report, causes, "the book", docs::book);
     attempt(report, causes, "benchmarks in short", bench::check);
+    attempt(report, causes, "packages", || {
+        package::build(&PackageArgs::quick())
+    });
 }
 
 /// Runs the long forms of suites.

@@ -208,6 +208,9 @@ impl HostileRun {
             self.user
                 .use_model("openai/stub", "http://127.0.0.1:9/v1", CANARY)
                 .await;
+            // A request may have stored a list, and a service without one refuses starts then.
+            let no_list = json!({"egress_allow": null});
+            let _ = self.user.post("/api/v1/settings", &no_list).await.ok();
             let conversation = self.user.converse("hello again").await;
             self.known.add(&conversation.id);
             sandbox = running(self.user.sandboxes().await);

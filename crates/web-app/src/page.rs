@@ -4,12 +4,19 @@ use std::collections::BTreeSet;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use url::Url;
 
 /// The start tag that the parameters follow: they must run before every script.
 const HEAD: &str = "<head>";
+
+/// Selects the first organization unless the browser keeps one of `IDS`. The package (1.20.0) keeps its selection here, and does
+/// not draw a conversation whose page is the first one in a browser, or anything while it keeps an organization of someone else.
+const SELECTION: &str = "{const key=\"openhands-active-backend\",stores=[sessionStorage,localStorage],ids=IDS;let id;\
+    try{id=JSON.parse(stores.map(it=>it.getItem(key)).find(Boolean)).orgId}catch{}\
+    if(!ids.includes(id))for(const it of stores)\
+    it.setItem(key,JSON.stringify({backendId:\"locked-cloud\",orgId:ids[0]}))}";
 
 /// `index.html` of a build, ready for the parameters of a request.
 #[derive(Debug)]
@@ -68,13 +75,16 @@ impl IndexPage {
     }
 
     /// The page for a request. The lock binds the page to its own origin, where cookies identify the user. Telemetry is
-    /// off.
+    /// off. `organizations` are those of the user, the current one first.
     #[must_use]
-    pub fn render(&self, origins: &PageOrigins) -> RenderedPage {
-        let script = format!(
+    pub fn render(&self, origins: &PageOrigins, organizations: &[String]) -> RenderedPage {
+        let mut script = format!(
             "window.__AGENT_CANVAS_LOCK_TO_CLOUD__={};window.__AGENT_CANVAS_DO_NOT_TRACK__=true;",
-            script_text(&origins.own)
+            script_text(&json!(origins.own))
         );
+        if !organizations.is_empty() {
+            script.push_str(&SELECTION.replace("IDS", &script_text(&json!(organizations))));
+        }
         RenderedPage {
             html: format!("{}<script>{script}</script>{}", self.before, self.after),
             policy: self.policy(&script, origins),
@@ -139,9 +149,9 @@ fn source_of_hash(script: &str) -> String {
     format!("'sha256-{digest}'")
 }
 
-/// A text as a literal that cannot end the script.
-fn script_text(text: &str) -> String {
-    json!(text)
+/// A literal that cannot end the script.
+fn script_text(value: &Value) -> String {
+    value
         .to_string()
         .replace('<', "\\u003c")
         .replace('>', "\\u003e")
@@ -176,7 +186,7 @@ mod tests {
     fn the_parameters_come_first_and_the_policy_has_all_inline_scripts() {
         let page = IndexPage::parse(HTML).unwrap();
         let own = "https://agents.example";
-        let rendered = page.render(&origins(own, own, None));
+        let rendered = page.render(&origins(own, own, None), &[]);
         let script = "window.__AGENT_CANVAS_LOCK_TO_CLOUD__=\"https://agents.example\";\
                       window.__AGENT_CANVAS_DO_NOT_TRACK__=true;";
         let start = format!("<!DOCTYPE html><html><head><script>{script}</script><link");
@@ -198,11 +208,13 @@ mod tests {
     #[test]
     fn other_origins_are_named() {
         let page = IndexPage::parse(HTML).unwrap();
-        let rendered = page.render(&origins(
+        let origins = origins(
             "http://localhost:3000",
             "http://127.0.0.1:3000",
             Some("https://boxes.example"),
-        ));
+        );
+        let rendered = page.render(&origins, &["a".to_owned(), "b".to_owned()]);
+        assert!(rendered.html.contains("ids=[\"a\",\"b\"];"));
         for part in [
             "frame-src 'self' data: blob: https://boxes.example;",
             "connect-src 'self' http://127.0.0.1:3000 ws://127.0.0.1:3000 ws://localhost:3000",
@@ -226,7 +238,7 @@ mod tests {
     #[test]
     fn a_text_cannot_end_the_script() {
         assert_eq!(
-            script_text("</script>\u{2028}\""),
+            script_text(&json!("</script>\u{2028}\"")),
             "\"\\u003c/script\\u003e\\u2028\\\"\""
         );
     }

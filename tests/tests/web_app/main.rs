@@ -1,6 +1,8 @@
 //! The web application in a real browser: the real binary, the real package and agent server, and a headless Chromium that
 //! types and clicks. Only the model is scripted. `WEB_APP_PICTURES=DIR` saves screenshots.
 
+mod people;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -188,10 +190,10 @@ const TITLE: &str = "Scripted run";
 const SUBMIT: &str = "document.querySelector('form button')";
 
 /// Fills in the page of a link and sends it, until the page shows the effect.
-async fn set_password(session: &mut WebSession, effect: &str) {
-    session.browser.type_into("#password", PASSWORD).await;
-    session.browser.type_into("#repeat", PASSWORD).await;
-    session.browser.click(SUBMIT, effect).await;
+async fn set_password(browser: &mut Browser, effect: &str) {
+    browser.type_into("#password", PASSWORD).await;
+    browser.type_into("#repeat", PASSWORD).await;
+    browser.click(SUBMIT, effect).await;
 }
 
 #[tokio::test]
@@ -209,7 +211,7 @@ async fn a_person_sets_a_password_converses_and_signs_in_again() {
     let hidden = "document.getElementById('token-field').hidden && !location.hash";
     session.browser.wait_until("the code's field", hidden).await;
     session.save_screenshot("password").await;
-    set_password(&mut session, "location.pathname === '/'").await;
+    set_password(&mut session.browser, "location.pathname === '/'").await;
     converse(&mut session).await;
     session.assert_nothing_kept(&[PASSWORD]).await;
 
@@ -217,7 +219,7 @@ async fn a_person_sets_a_password_converses_and_signs_in_again() {
     session.browser.open(&link).await;
     session.browser.wait_for_text("Set a password").await;
     let refused = "document.body.innerText.includes('This link is not valid')";
-    set_password(&mut session, refused).await;
+    set_password(&mut session.browser, refused).await;
 
     // From then on every page is the login page.
     session.open("/settings").await;

@@ -84,6 +84,10 @@ async fn pages_of_the_router_get_the_page_with_its_parameters() {
     let other = request("/").insert_header(("Host", "192.168.1.5:3000"));
     let page = world.send(other).await;
     assert!(page.text.contains("\"http://192.168.1.5:3000\""));
+    assert!(!page.text.contains("ids="), "no one is signed in");
+    let signed_in = request("/").insert_header(("X-Session-API-Key", ADA));
+    let page = world.send(signed_in).await;
+    assert!(page.text.contains("ids=[\""), "{}", page.text);
     // A name that no one but the client knows is not written into the page.
     let evil = request("/").insert_header(("Host", "evil.example"));
     let page = world.send(evil).await;

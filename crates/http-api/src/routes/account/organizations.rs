@@ -63,12 +63,21 @@ impl<C: Caller + AsRef<Actor>> Caller for OrganizationEditor<C> {
     }
 }
 
-/// Lists the caller's organizations, the personal one first.
+/// A user, whatever organization `X-Org-Id` names: clients whose organization is gone, or another user's, find the others.
+pub(crate) struct AnywhereActor(pub(crate) Actor);
+
+impl Caller for AnywhereActor {
+    async fn identify(req: &HttpRequest) -> Result<Self, Problem> {
+        unplaced_actor(req).await.map(Self)
+    }
+}
+
+/// Lists the caller's organizations, the personal one first. `X-Org-Id` is ignored.
 #[utoipa::path(tag = "Organizations", responses((status = 200, body = OrganizationsDto)))]
 #[get("/api/organizations")]
 pub(crate) async fn list(
     app: Application,
-    ApiCall(actor, ()): ApiCall<Actor, ()>,
+    ApiCall(AnywhereActor(actor), ()): ApiCall<AnywhereActor, ()>,
 ) -> Result<web::Json<OrganizationsDto>, Problem> {
     let found = app.organizations.list(&actor).await?;
     Ok(web::Json(OrganizationsDto {

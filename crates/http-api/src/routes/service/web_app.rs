@@ -15,6 +15,7 @@ use web_app::{PathUse, WebApp, WebAppStatus, WebFile};
 use self::origin::{PageTarget, page_target};
 use super::login_redirect::login_redirect;
 use super::{device_login, gzip};
+use crate::extract::{Application, unplaced_actor};
 use crate::middleware::CACHED_FOREVER;
 use crate::page_security;
 use crate::problem::Problem;
@@ -85,7 +86,7 @@ async fn send_page(
     if let Some(login) = login_redirect(req).await? {
         return Ok(login);
     }
-    let page = app.index().render(&origins);
+    let page = app.index().render(&origins, &organizations(req).await);
     let mut answer = HttpResponse::Ok();
     page_security::add(&mut answer, &page.policy);
     answer
@@ -93,6 +94,18 @@ async fn send_page(
         .insert_header((CACHE_CONTROL, "no-cache"))
         .content_type("text/html; charset=utf-8");
     Ok(answer.body(page.html))
+}
+
+/// The organizations of the visitor, the current one first. None where the browser sends no identity, or the store is away: the
+/// page asks itself then.
+async fn organizations(req: &HttpRequest) -> Vec<String> {
+    let (Some(app), Ok(actor)) = (req.app_data::<Application>(), unplaced_actor(req).await) else {
+        return Vec::new();
+    };
+    let current = actor.owner.organization();
+    let mut found = app.organizations.list(&actor).await.unwrap_or_default();
+    found.sort_by_key(|it| it.id != current);
+    found.into_iter().map(|it| it.id.to_string()).collect()
 }
 
 async fn send_file(

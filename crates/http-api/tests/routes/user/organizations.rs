@@ -1,5 +1,6 @@
 //! The organization of each user, as the web front end of the 1.20 line uses it.
 
+use actix_web::test::TestRequest;
 use domain::id::{OrganizationId, UserId};
 use serde_json::{Value, json};
 
@@ -54,6 +55,20 @@ async fn everybody_owns_one_which_is_their_own() {
         401
     );
     assert_eq!(world.get("aw_wrong", &me).await.status, 401);
+}
+
+/// A browser may keep the selection of another user, or of an organization that the user has left.
+#[actix_web::test]
+async fn the_list_is_found_with_any_selection() {
+    let world = World::idle().await;
+    for selected in [organization("bob").as_str(), "no id"] {
+        let list = TestRequest::get()
+            .uri("/api/organizations")
+            .insert_header(("X-Session-API-Key", ADA))
+            .insert_header(("X-Org-Id", selected));
+        let list = world.send(list).await.ok();
+        assert_eq!(list["current_org_id"], organization("ada"), "{selected}");
+    }
 }
 
 #[actix_web::test]

@@ -4,9 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use actix_web::web;
+use domain::id::ApiKeyId;
 use gateway::{Gateway, SharedGateway};
 use secrecy::SecretString;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use url::Url;
 
 /// The automations service of this installation.
@@ -16,6 +17,8 @@ pub struct AutomationsSite {
     pub status: watch::Receiver<AutomationsStatus>,
     /// Notified when a user asks for automations while they are unavailable: the first one starts them.
     pub wanted: Arc<Notify>,
+    /// Takes the key of each run that reports its end. Where it is full, the end is not passed on.
+    pub run_ends: mpsc::Sender<ApiKeyId>,
     /// The name by which `gateway` proves that this server listens at the address, and no other process.
     pub name: Arc<str>,
     /// Forwards requests to it.

@@ -24,7 +24,8 @@ use crate::{AppError, Ports};
 pub(crate) const MAX_RUN_WAIT: Duration = Duration::from_secs(2 * 60 * 60);
 /// Longer than a run from the start of its sandbox, with all waits in it: 55 minutes.
 pub(crate) const MAX_RUN_DURATION: Duration = Duration::from_secs(60 * 60);
-const KEY_TTL: Duration = MAX_RUN_WAIT.saturating_add(MAX_RUN_DURATION);
+const RUN_KEY_TTL: Duration = MAX_RUN_WAIT.saturating_add(MAX_RUN_DURATION);
+const REQUEST_KEY_TTL: Duration = Duration::from_secs(60 * 60);
 /// How long a key for requests of one user is used again. Its rest is longer than any request.
 const REQUEST_KEY_REUSE: Duration = Duration::from_secs(30 * 60);
 /// Users whose keys for requests are kept. Beyond this number all of them are made anew.
@@ -84,7 +85,9 @@ impl AutomationKeys {
             return Ok(key);
         }
         // The local user of an open service may not exist yet.
-        let key = self.issue(&caller.owner, Some(caller.role)).await?;
+        let key = self
+            .issue(&caller.owner, REQUEST_KEY_TTL, Some(caller.role))
+            .await?;
         let mut kept = lock(&self.of_requests);
         if kept.len() >= MAX_REQUEST_KEYS {
             kept.clear();
@@ -113,20 +116,22 @@ impl AutomationKeys {
         if !is_active || !is_member {
             return Err(missing());
         }
-        self.issue(&OwnerId::new(&name, organization), None).await
+        self.issue(&OwnerId::new(&name, organization), RUN_KEY_TTL, None)
+            .await
     }
 
     /// `new_user`: the role with which the user is created if there is none.
     async fn issue(
         &self,
         owner: &OwnerId,
+        ttl: Duration,
         new_user: Option<Role>,
     ) -> Result<SecretString, AppError> {
         let (ids, now) = (self.ids.as_ref(), self.clock.now());
         let origin = Origin::service("automation key");
         let options = KeyOptions {
             name: Some("automations".to_owned()),
-            expires_in: Some(KEY_TTL),
+            expires_in: Some(ttl),
             organization: owner.shared_organization(),
             is_automation: true,
         };

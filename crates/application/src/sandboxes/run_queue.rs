@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::SandboxService;
 use crate::AppError;
 use crate::automation_keys::MAX_RUN_WAIT;
-use crate::runtime::idempotency::IdempotentResult;
+use crate::runtime::idempotency::{IdempotentCall, IdempotentResult};
 
 /// A run that has not asked for this long waits no more. The automations service asks every 15 seconds.
 const STALE_AFTER: Duration = Duration::from_secs(60);
@@ -82,17 +82,18 @@ impl RunQueue {
 }
 
 impl SandboxService {
-    /// Starts the sandbox of a run, for which the automations service has this key, unless older runs of the owner wait.
+    /// Starts the sandbox of a run, for which the automations service has this key, unless older runs of the owner wait. The
+    /// call makes a repeated request start nothing: its first answer may be lost, as where the database goes away.
     pub async fn start_for_run(
         &self,
         owner: &OwnerId,
         spec: Option<&str>,
         run: ApiKeyId,
-    ) -> Result<Sandbox, RunRefusal> {
+        call: &IdempotentCall<'_, Sandbox>,
+    ) -> Result<IdempotentResult<Sandbox>, RunRefusal> {
         let (before, waited) = self.runs.enter(owner, run);
         let started = if before < CANDIDATES {
-            let started = self.start_row(owner, spec, Some(run), None).await;
-            started.and_then(IdempotentResult::into_new)
+            self.start_row(owner, spec, Some(run), Some(call)).await
         } else {
             let detail = format!("{before} runs of this user wait for a sandbox before this one");
             Err(AppError::refused(ErrorClass::RateLimited, detail))

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use actix_web::test::TestRequest;
 use application::AuthMode;
-use domain::id::{OrganizationId, UserId};
+use domain::id::{ApiKeyId, OrganizationId, UserId};
 use endpoint_guard::Unguarded;
 use futures::poll;
 use http_api::{
     AddressConfig, AutomationsSite, AutomationsStatus, Gateway, GatewayLimits, HttpConfig, Listener,
 };
 use serde_json::{Value, json};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::yield_now;
 
 use crate::fixture::{ADA, BOB, TestResponse, UNKNOWN, World};
@@ -27,6 +27,7 @@ struct AutomationsFixture {
     world: World,
     wanted: Arc<Notify>,
     status: watch::Sender<AutomationsStatus>,
+    ended: mpsc::Receiver<ApiKeyId>,
 }
 
 impl AutomationsFixture {
@@ -35,9 +36,11 @@ impl AutomationsFixture {
         let url = format!("http://{}", server.at).parse().unwrap();
         let (status, receiver) = watch::channel(AutomationsStatus::Running(url));
         let wanted = Arc::<Notify>::default();
+        let (run_ends, ended) = mpsc::channel(1);
         let site = AutomationsSite {
             status: receiver,
             wanted: Arc::clone(&wanted),
+            run_ends,
             name: "automations".into(),
             gateway: Gateway::new(GatewayLimits::default(), Arc::new(Unguarded)),
             service_key: SERVICE_KEY.into(),
@@ -56,6 +59,7 @@ impl AutomationsFixture {
             world,
             wanted,
             status,
+            ended,
         }
     }
 
@@ -260,21 +264,25 @@ async fn a_key_for_runs_opens_only_what_runs_need() {
 
 #[actix_web::test]
 async fn the_report_of_a_run_waits_for_a_restart_of_the_automations_service() {
-    let fixture = AutomationsFixture::new(AuthMode::ApiKey).await;
+    let mut fixture = AutomationsFixture::new(AuthMode::ApiKey).await;
     let ada = id_of("ada");
     let issued = fixture.issue(SERVICE_KEY, &ada, &ada).await.ok();
     let key = issued["key"].as_str().unwrap();
     let restarting = AutomationsStatus::Unavailable("it starts again".to_owned());
     let running = fixture.status.send_replace(restarting);
     let complete = TestRequest::post().uri("/api/automation/v1/runs/r/complete");
-    let mut report = pin!(fixture.ask(Listener::Callback, key, complete));
-    for _ in 0..100 {
-        assert!(poll!(&mut report).is_pending());
-        yield_now().await;
-    }
-    fixture.status.send_replace(running);
-    let echoed = report.await.ok();
+    let echoed = {
+        let mut report = pin!(fixture.ask(Listener::Callback, key, complete));
+        for _ in 0..100 {
+            assert!(poll!(&mut report).is_pending());
+            yield_now().await;
+        }
+        fixture.status.send_replace(running);
+        report.await.ok()
+    };
     assert_eq!(echoed["bearer"], format!("Bearer {key}"));
+    // The run's sandbox is looked at afterwards.
+    assert!(fixture.ended.try_recv().is_ok());
 }
 
 #[actix_web::test]
@@ -293,6 +301,8 @@ async fn runs_have_sandboxes_of_their_own_and_see_no_others() {
     let start = || fixture.ask(Listener::Automations, key, post("/api/v1/sandboxes"));
     let made = start().await.ok();
     let made = made["id"].as_str().unwrap();
+    // Its answer may get lost.
+    assert_eq!(start().await.ok()["id"], made);
     let path = format!("/api/v1/sandboxes?id={own}&id={made}");
     let found = fixture.get(key, &path).await.ok();
     assert_eq!((&found[0], &found[1]["id"]), (&Value::Null, &json!(made)));

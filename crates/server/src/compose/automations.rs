@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use agent_client::AutomationsClient;
 use domain::encryption::vault::Fingerprints as _;
 use domain::error::chain;
-use domain::id::{HostId, OwnerId, SandboxId, SpecId};
-use domain::sandbox::{PrepareProgress, SandboxLaunch};
+use domain::id::{ApiKeyId, HostId, OwnerId, SandboxId, SpecId};
+use domain::sandbox::{PrepareProgress, SandboxError, SandboxLaunch};
 use http_api::{AutomationsSite, AutomationsStatus, Gateway, GatewayLimits};
 use keyring::InstallationKey;
 use sandbox_process::{
@@ -24,7 +24,7 @@ use sandbox_process::{
 use sandbox_provider::short_digest;
 use secrecy::{ExposeSecret as _, SecretString};
 use settings::EnvVariables;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use url::Url;
 
 use crate::config::Config;
@@ -35,6 +35,8 @@ use crate::listeners::callback::CallbackRoute;
 const NAME: &str = "automations";
 /// The directory of its files, below the data directory.
 const DIRECTORY: &str = "automations";
+/// Ended runs whose sandboxes are not looked at yet. Those of more runs are found by their age.
+const MAX_ENDED_RUNS: usize = 1_000;
 /// Largest body: its uploads have at most 1 MiB.
 const MAX_BODY_BYTES: u64 = 4 * 1024 * 1024;
 
@@ -42,6 +44,8 @@ const MAX_BODY_BYTES: u64 = 4 * 1024 * 1024;
 pub(crate) struct Automations {
     pub(crate) runner: Arc<AutomationsRunner>,
     pub(crate) site: AutomationsSite,
+    /// The runs that report their end.
+    pub(crate) ended: mpsc::Receiver<ApiKeyId>,
     /// Set to the address of the listener for it.
     pub(crate) listener: Arc<OnceLock<SocketAddr>>,
 }
@@ -72,21 +76,20 @@ pub(crate) async fn open_automations(
     )?;
     let session_key = secret("automations-session-key", &settings_text(&process));
     let is_in_use = process.data_dir.join("sandboxes").join(NAME).exists();
-    let backend = match ProcessSandboxes::new(process).await {
-        Ok(backend) => Arc::new(backend),
-        Err(error) => {
-            // Everything else works without it, for example where no directory for sockets is writable.
-            tracing::warn!(error = %chain(&error), "automations are off: their process cannot be prepared");
-            return Ok(None);
-        }
+    let opened = ProcessSandboxes::new(process).await;
+    let warn = |error: &SandboxError| tracing::warn!(error = %chain(error), "automations are off: their process cannot be prepared");
+    // Everything else works without it, for example where no directory for sockets is writable.
+    let Ok(backend) = opened.map(Arc::new).inspect_err(warn) else {
+        return Ok(None);
     };
     let (status, receiver) = watch::channel(AutomationsStatus::Unavailable(STARTING.to_owned()));
     let wanted = Arc::<Notify>::default();
-    let guard = Arc::clone(&backend) as _;
-    let client = AutomationsClient::new(guard, SandboxId::parse(NAME)?);
+    let (run_ends, ended) = mpsc::channel(MAX_ENDED_RUNS);
+    let client = AutomationsClient::new(Arc::clone(&backend) as _, SandboxId::parse(NAME)?);
     let site = AutomationsSite {
         status: receiver,
         wanted: Arc::clone(&wanted),
+        run_ends,
         name: NAME.into(),
         gateway: Gateway::new(limits(), Arc::clone(&backend) as _),
         service_key,
@@ -107,6 +110,7 @@ pub(crate) async fn open_automations(
     Ok(Some(Automations {
         runner: Arc::new(runner),
         site,
+        ended,
         listener,
     }))
 }

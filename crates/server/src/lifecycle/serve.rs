@@ -185,10 +185,11 @@ fn spawn_automations(
     // This is the only place that sets it.
     let _ = automations.listener.set(socket.local_addr()?);
     let runner = automations.runner;
-    // Replicas that share a host have runs of which this one's automations service knows nothing.
-    if config.sandbox.shared_host.is_none() {
-        tasks.spawn(RunCleanup(Arc::clone(&runner)).run(surface.1.clone()));
-    }
+    let cleanup = RunCleanup {
+        runner: Arc::clone(&runner),
+        ended: automations.ended,
+    };
+    tasks.spawn(cleanup.run(surface.1.clone()));
     spawn_http_server(&config.http, kind, socket, surface, tasks)?;
     tasks.spawn(Arc::clone(&runner).run(hosts));
     Ok(Some(runner))

@@ -1,9 +1,12 @@
 //! Sandboxes that runs of automations leave behind.
 //!
-//! The automations service deletes the sandbox of a run itself, but only once, and not at all if it ends before it has stored
-//! the sandbox's id.
+//! The automations service deletes the sandbox of a run itself, but only once, and not at all if the run ends before it has
+//! stored the sandbox's id.
+
+use std::collections::HashSet;
 
 use domain::clock::Timestamp;
+use domain::id::ApiKeyId;
 use domain::sandbox::{DesiredState, RetirementReason, Sandbox};
 
 use super::SandboxReconciler;
@@ -12,13 +15,14 @@ use crate::automation_keys::MAX_RUN_DURATION;
 use crate::sandboxes::{SandboxService, for_each_on_host};
 
 impl SandboxService {
-    /// Sandboxes of this host that runs of automations have made and may have left: those whose run must have
-    /// ended, and those from before `process_start`, which this process of the automations service does not prepare.
-    pub async fn of_earlier_runs(
+    /// Sandboxes of this host that runs of automations have made and may have left: those of `ended` runs, those whose run
+    /// must have ended, and those from before `process_start`, which this process of the automations service does not prepare.
+    pub async fn of_ended_runs(
         &self,
+        ended: &HashSet<ApiKeyId>,
         process_start: Option<Timestamp>,
     ) -> Result<Vec<Sandbox>, AppError> {
-        self.reconciler.of_earlier_runs(process_start).await
+        self.reconciler.of_ended_runs(ended, process_start).await
     }
 
     /// Deletes the sandbox of an ended run, unless a conversation in it runs.
@@ -29,16 +33,17 @@ impl SandboxService {
 }
 
 impl SandboxReconciler {
-    async fn of_earlier_runs(
+    async fn of_ended_runs(
         &self,
+        ended: &HashSet<ApiKeyId>,
         process_start: Option<Timestamp>,
     ) -> Result<Vec<Sandbox>, AppError> {
         let expired = self.time_before(MAX_RUN_DURATION);
         let before = process_start.map_or(expired, |start| start.max(expired));
         let mut found = Vec::new();
         for_each_on_host(&*self.0.host_sandboxes, &self.0.policy.host, |row| {
-            let is_left = row.automation_key.is_some() && row.desired != DesiredState::Deleted;
-            if is_left && row.created_at < before {
+            let has_ended = |run| ended.contains(&run) || row.created_at < before;
+            if row.desired != DesiredState::Deleted && row.automation_key.is_some_and(has_ended) {
                 found.push(row);
             }
         })

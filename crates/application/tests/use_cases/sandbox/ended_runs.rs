@@ -1,5 +1,6 @@
 //! Sandboxes that runs of automations leave behind.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use domain::clock::Timestamp;
@@ -18,7 +19,7 @@ async fn store_copy(fixture: &Fixture, of: &Sandbox, id: &str, age: Duration, is
     let row = Sandbox {
         key_hash: KeyHash::of(id.as_str()),
         callback_token_hash: Some(KeyHash::of(&format!("token of {id}"))),
-        automation_key: is_of_run.then(|| ApiKeyId::new(uuid::Uuid::from_u128(7))),
+        automation_key: is_of_run.then(|| run_of(id.as_str())),
         created_at: clock().now().minus(age),
         desired: DesiredState::Paused,
         status: SandboxStatus::Paused,
@@ -33,8 +34,22 @@ async fn store_copy(fixture: &Fixture, of: &Sandbox, id: &str, age: Duration, is
     inserted.expect("stored");
 }
 
+/// The run of a sandbox.
+fn run_of(id: &str) -> ApiKeyId {
+    ApiKeyId::new(uuid::Uuid::from_u128(if id == "young" { 8 } else { 7 }))
+}
+
 async fn left_behind(fixture: &Fixture, process_start: Option<Timestamp>) -> Vec<String> {
-    let left = fixture.app.sandboxes.of_earlier_runs(process_start).await;
+    left_by(fixture, &HashSet::new(), process_start).await
+}
+
+async fn left_by(
+    fixture: &Fixture,
+    ended: &HashSet<ApiKeyId>,
+    process_start: Option<Timestamp>,
+) -> Vec<String> {
+    let sandboxes = &fixture.app.sandboxes;
+    let left = sandboxes.of_ended_runs(ended, process_start).await;
     let left = left.expect("readable").into_iter();
     let mut left: Vec<_> = left.map(|row| row.id.to_string()).collect();
     left.sort();
@@ -51,6 +66,8 @@ async fn sandboxes_of_ended_runs_are_found_and_deleted() {
     store_copy(&fixture, &row, "young", minute, true).await;
     store_copy(&fixture, &row, "of-a-user", AGE, false).await;
     assert_eq!(left_behind(&fixture, None).await, ["left"]);
+    let ended = HashSet::from([run_of("young")]);
+    assert_eq!(left_by(&fixture, &ended, None).await, ["left", "young"]);
     // The process that prepared the young one has ended.
     let now = clock().now();
     assert_eq!(left_behind(&fixture, Some(now)).await, ["left", "young"]);
@@ -61,7 +78,8 @@ async fn sandboxes_of_ended_runs_are_found_and_deleted() {
         ["left"]
     );
 
-    let left = fixture.app.sandboxes.of_earlier_runs(None).await;
+    let sandboxes = &fixture.app.sandboxes;
+    let left = sandboxes.of_ended_runs(&HashSet::new(), None).await;
     let left = left.expect("readable").remove(0);
     fixture.app.sandboxes.delete_after_run(&left).await;
     wait_for(|| async { fixture.sandbox(&left.id).await.is_none().then_some(()) }).await;

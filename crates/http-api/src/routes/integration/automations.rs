@@ -99,6 +99,7 @@ pub(crate) async fn forward(
         PathAccess::User if state.listener != Listener::Public => PathAccess::Closed,
         access => access,
     };
+    let mut ended_run = None;
     let (key, owner) = match access {
         PathAccess::Closed => return Err(Problem::not_found()),
         PathAccess::Open => (None, SENDERS.to_owned()),
@@ -110,6 +111,7 @@ pub(crate) async fn forward(
                 ));
             }
             wait_for_restart(state).await;
+            ended_run = actor.key.filter(|_| path.ends_with("/complete"));
             (bearer_of(&req), actor.owner.to_string())
         }
         PathAccess::User => {
@@ -126,6 +128,12 @@ pub(crate) async fn forward(
     let target = target_of(&req, state, key, &owner)?;
     let is_signed = access == PathAccess::Open && *req.method() == Method::POST;
     let answer = send(&req, payload.into_inner(), &target, is_signed).await?;
+    if let (Some(run), Some(site)) = (ended_run, &state.automations)
+        && answer.status().is_success()
+    {
+        // Where the queue is full, the sandbox is found by its age.
+        let _ = site.run_ends.try_send(run);
+    }
     if path.starts_with(WEBHOOKS) {
         return with_public_urls(answer, state).await;
     }

@@ -2,7 +2,6 @@
 
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, delete, get, post, web};
-use application::idempotency::IdempotentResult;
 use application::sandboxes::RunRefusal;
 use domain::id::SandboxId;
 use domain::sandbox::Sandbox;
@@ -83,11 +82,13 @@ pub(crate) async fn start(
     let shown = |sandbox| SandboxDto::of(sandbox, &app.sandboxes, &state.addresses);
     let render = |sandbox: &Sandbox| idempotency::to_json(&shown(sandbox.clone()));
     let asked = spec.unwrap_or_default().as_bytes();
-    let call = key.map(|key| repeatable(key, "sandbox", asked, &render));
+    let repeatable = |key| repeatable(key, "sandbox", asked, &render);
     let answer = if let Some(run) = actor.key.filter(|_| actor.is_automation) {
-        let started = app.sandboxes.start_for_run(user, spec, run).await;
-        IdempotentResult::New(started.map_err(refusal_of_run)?)
+        let call = repeatable(format!("run {run}"));
+        let started = app.sandboxes.start_for_run(user, spec, run, &call).await;
+        started.map_err(refusal_of_run)?
     } else {
+        let call = key.map(repeatable);
         let started = app.sandboxes.start_once(user, spec, call.as_ref());
         started.await?
     };

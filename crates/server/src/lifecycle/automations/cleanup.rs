@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use application::{App, AppError};
 use domain::error::{ErrorClass, chain};
-use domain::id::{OrganizationId, OwnerId};
+use domain::id::{ApiKeyId, OrganizationId, OwnerId};
 use domain::sandbox::Sandbox;
 use http_api::AutomationsStatus;
-use tokio::time::timeout;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
 use url::Url;
 
 use super::AutomationsRunner;
@@ -17,30 +18,49 @@ use super::AutomationsRunner;
 /// Each pass makes a key for each user with old sandboxes of runs.
 const INTERVAL: Duration = Duration::from_secs(60 * 60);
 
+/// The automations service deletes most sandboxes in this time after the end of their run, and has stored the ids of all that it
+/// keeps.
+const SETTLING_TIME: Duration = Duration::from_secs(10);
+
 /// The clean-up, while the automations service runs.
-pub(crate) struct RunCleanup(pub(crate) Arc<AutomationsRunner>);
+pub(crate) struct RunCleanup {
+    pub(crate) runner: Arc<AutomationsRunner>,
+    /// The runs that report their end.
+    pub(crate) ended: mpsc::Receiver<ApiKeyId>,
+}
 
 impl RunCleanup {
-    /// Cleans up after each start of the process, and then from time to time.
-    pub(crate) async fn run(self, app: App) {
-        let mut status = self.0.status.subscribe();
+    /// Cleans up after each start of the process, after runs, and from time to time.
+    pub(crate) async fn run(mut self, app: App) {
+        let mut status = self.runner.status.subscribe();
+        let mut ended = HashSet::new();
         loop {
             let url = match &*status.borrow_and_update() {
                 AutomationsStatus::Running(url) => Some(url.clone()),
                 AutomationsStatus::Unavailable(_) => None,
             };
             if let Some(url) = url {
-                self.clean_up(&app, &url).await;
+                self.clean_up(&app, &url, &ended).await;
             }
-            // The runner, which sends the status, lives as long as this.
-            let _ = timeout(INTERVAL, status.changed()).await;
+            ended.clear();
+            tokio::select! {
+                // The runner, which sends the status, lives as long as this.
+                _ = timeout(INTERVAL, status.changed()) => {}
+                Some(run) = self.ended.recv() => {
+                    sleep(SETTLING_TIME).await;
+                    ended.insert(run);
+                    while let Ok(run) = self.ended.try_recv() {
+                        ended.insert(run);
+                    }
+                }
+            }
         }
     }
 
-    async fn clean_up(&self, app: &App, url: &Url) {
-        let process_start = *self.0.locked_process_start();
-        match app.sandboxes.of_earlier_runs(process_start).await {
-            Ok(earlier) => self.delete(app, url, earlier).await,
+    async fn clean_up(&self, app: &App, url: &Url, ended: &HashSet<ApiKeyId>) {
+        let process_start = *self.runner.locked_process_start();
+        match app.sandboxes.of_ended_runs(ended, process_start).await {
+            Ok(left) => self.delete(app, url, left).await,
             Err(error) => {
                 let error = chain(&error);
                 tracing::warn!(error, "cannot list sandboxes of automations; trying again");
@@ -48,9 +68,9 @@ impl RunCleanup {
         }
     }
 
-    async fn delete(&self, app: &App, url: &Url, mut earlier: Vec<Sandbox>) {
-        earlier.sort_by(|a, b| a.owner.cmp(&b.owner));
-        for sandboxes in earlier.chunk_by(|a, b| a.owner == b.owner) {
+    async fn delete(&self, app: &App, url: &Url, mut left: Vec<Sandbox>) {
+        left.sort_by(|a, b| a.owner.cmp(&b.owner));
+        for sandboxes in left.chunk_by(|a, b| a.owner == b.owner) {
             let Some(Sandbox { owner, .. }) = sandboxes.first() else {
                 continue;
             };
@@ -81,7 +101,7 @@ impl RunCleanup {
         let user = OrganizationId::personal(&owner.user());
         let organization = owner.shared_organization().unwrap_or(user);
         match app.automation_keys.for_run(user, organization).await {
-            Ok(key) => Ok(self.0.client.needed_sandboxes(url, key).await?),
+            Ok(key) => Ok(self.runner.client.needed_sandboxes(url, key).await?),
             // Automations of those who may not use the service any more run no more.
             Err(AppError::Refused {
                 class: ErrorClass::NotFound,

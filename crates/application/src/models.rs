@@ -191,12 +191,12 @@ fn is_set(key: &SecretString) -> bool {
     !key.expose_secret().trim().is_empty()
 }
 
-/// The address that the agent's library completes: it appends `/v1/messages` for one protocol, and for the others a path
-/// without the version.
+/// The address that the agent's library completes: it appends `/v1/messages`, or `/openai/…` for Azure, and for the others a
+/// path without the version.
 fn base_for(base: &Url, protocol: ModelProtocol) -> String {
     let version = match protocol {
-        ModelProtocol::Anthropic => "",
-        ModelProtocol::OpenAi | ModelProtocol::Proxy => "/v1",
+        ModelProtocol::Anthropic | ModelProtocol::Azure => "",
+        ModelProtocol::OpenAi | ModelProtocol::Proxy | ModelProtocol::Gemini => "/v1",
     };
     format!("{base}{version}")
 }

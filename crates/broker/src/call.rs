@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use crate::prices::PriceList;
 use crate::relay::{AnswerBody, CallBody, CallCounters, CallCounts, OpenCall};
-use crate::{headers, providers};
+use crate::{headers, paths, providers};
 
 const MAX_IDLE_CONNECTIONS_PER_HOST: usize = 32;
 const IDLE_CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
@@ -117,8 +117,8 @@ pub struct ModelCall<'a> {
     pub key: &'a SecretString,
     /// The method of the agent's request.
     pub method: &'a str,
-    /// The path below the endpoint, from [`check_path`](crate::check_path).
-    pub path: &'static str,
+    /// The path below the endpoint, from [`check_path`](crate::check_path), with its query.
+    pub path: &'a str,
     /// The headers of the agent's request; those that may not pass are left out.
     pub headers: &'a [(String, Vec<u8>)],
     /// The body of the agent's request.
@@ -272,7 +272,7 @@ impl ModelBroker {
         let method = method.map_err(|_| ModelCallError::InvalidHeader)?;
         let headers = headers::of_call(call.endpoint.protocol, call.key, call.headers);
         let headers = headers.ok_or(ModelCallError::InvalidHeader)?;
-        let url = providers::call_url(&call.endpoint.base, call.path);
+        let url = paths::call_url(&call.endpoint.base, call.path);
         let url =
             url.ok_or_else(|| ModelCallError::Forbidden("its URL is not valid".to_owned()))?;
         let slot = timeout(self.config.slot_timeout, self.slots.take(call.sandbox)).await;

@@ -53,6 +53,8 @@ pub(crate) fn of_call(
     let (name, text) = match protocol {
         ModelProtocol::OpenAi | ModelProtocol::Proxy => (AUTHORIZATION, format!("Bearer {key}")),
         ModelProtocol::Anthropic => (HeaderName::from_static("x-api-key"), key.to_owned()),
+        ModelProtocol::Azure => (HeaderName::from_static("api-key"), key.to_owned()),
+        ModelProtocol::Gemini => (HeaderName::from_static("x-goog-api-key"), key.to_owned()),
     };
     let mut value = HeaderValue::from_str(&text).ok()?;
     value.set_sensitive(true);
@@ -85,6 +87,8 @@ mod tests {
         let all = [
             given("Authorization", "Bearer token"),
             given("x-api-key", "token"),
+            given("x-goog-api-key", "token"),
+            given("api-key", "token"),
             given("Cookie", "a=b"),
             given("Host", "elsewhere"),
             given("Connection", "close"),
@@ -98,6 +102,8 @@ mod tests {
             (ModelProtocol::OpenAi, "authorization", "Bearer sk"),
             (ModelProtocol::Proxy, "authorization", "Bearer sk"),
             (ModelProtocol::Anthropic, "x-api-key", "sk"),
+            (ModelProtocol::Gemini, "x-goog-api-key", "sk"),
+            (ModelProtocol::Azure, "api-key", "sk"),
         ] {
             let headers = of_call(protocol, &"sk".into(), &all).unwrap();
             assert_eq!(headers[name], value);

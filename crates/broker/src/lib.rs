@@ -13,6 +13,7 @@ mod call;
 mod egress;
 mod git;
 mod headers;
+mod paths;
 mod prices;
 mod providers;
 mod relay;
@@ -29,7 +30,7 @@ pub use git::{
     GitAnswer, GitAnswerBody, GitBroker, GitCall, GitCallError, GitRequest, Push, RefUpdate,
 };
 pub use outbound_http::{AllowedHost, CaCertificates, PrivateHosts};
+pub use paths::{PathRefusal, check_path};
 pub use prices::{PriceList, parse_price};
-pub use providers::{PathRefusal, check_path};
 pub use relay::{AnswerBody, AnswerBroken, CallBody, CallCounts, IncompleteBody};
 pub use usage::UsageScanner;

@@ -1,4 +1,6 @@
-//! Providers: their endpoints and the paths of their calls.
+//! Providers and their endpoints.
+
+use std::borrow::Cow;
 
 use domain::agent::LlmConfig;
 use domain::agent::model_endpoint::{ModelEndpoint, ModelProtocol};
@@ -53,6 +55,14 @@ const PROVIDERS: &[CallableProvider] = &[
         &[],
     ),
     provider("litellm_proxy", ModelProtocol::Proxy, "", &[]),
+    provider("azure", ModelProtocol::Azure, "", &[]),
+    // The agent's library takes bare names of these models for Vertex AI.
+    provider(
+        "gemini",
+        ModelProtocol::Gemini,
+        "https://generativelanguage.googleapis.com",
+        &[],
+    ),
     compatible("cerebras", "https://api.cerebras.ai/v1"),
     compatible("deepseek", "https://api.deepseek.com/beta"),
     compatible("fireworks_ai", "https://api.fireworks.ai/inference/v1"),
@@ -95,7 +105,9 @@ pub(crate) fn endpoint(llm: &LlmConfig) -> Result<(ModelEndpoint, bool), String>
     };
     let signs_in = |name: &&&str| {
         let value = llm.options.get(**name);
-        value.is_some_and(|value| !value.is_null() && value != "api_key" && value != "")
+        let is_known = **name == "api_version" && provider.protocol == ModelProtocol::Azure;
+        value
+            .is_some_and(|value| !is_known && !value.is_null() && value != "api_key" && value != "")
     };
     if let Some(option) = OTHER_SIGN_IN.iter().find(signs_in) {
         return Err(format!("the option {option} of the model is set"));
@@ -106,13 +118,29 @@ pub(crate) fn endpoint(llm: &LlmConfig) -> Result<(ModelEndpoint, bool), String>
     let given = llm.base_url.as_deref().map(str::trim);
     let base = given.filter(|url| !url.is_empty());
     let is_own = base.is_none();
-    let base = normal_base(provider, base.unwrap_or(provider.default_base));
+    let base = match base {
+        Some(base) => Cow::Borrowed(base),
+        None if provider.protocol == ModelProtocol::Gemini => {
+            format!("{}/{}", provider.default_base, gemini_version(&lower)).into()
+        }
+        None => provider.default_base.into(),
+    };
+    let base = normal_base(provider, &base);
     let base = base.ok_or("the model has no valid endpoint (llm_base_url)")?;
     let endpoint = ModelEndpoint {
         protocol: provider.protocol,
         base,
     };
     Ok((endpoint, is_own))
+}
+
+/// The version of the interface that the agent's library uses for a model (`litellm` 1.9x, `_is_gemini_3_or_newer`).
+fn gemini_version(model: &str) -> &'static str {
+    let begins = |names: &[&str]| names.iter().any(|name| model.starts_with(name));
+    let is_latest = model.ends_with("-latest");
+    let is_old = begins(&["gemini-1", "gemini-2", "gemini-exp", "gemma-"])
+        || (begins(&["gemini-pro", "gemini-flash"]) && !is_latest);
+    if is_old { "v1beta" } else { "v1alpha" }
 }
 
 /// The base as the agent's library completes it.
@@ -132,6 +160,8 @@ fn normal_base(provider: &CallableProvider, given: &str) -> Option<Url> {
     let text = text.strip_suffix("/chat/completions").unwrap_or(&text);
     let url = Url::parse(text).ok()?;
     let is_usable = matches!(url.scheme(), "http" | "https")
+        // The agent's library completes other paths of Azure in other ways.
+        && (provider.protocol != ModelProtocol::Azure || url.path() == "/")
         && url.has_host()
         && url.query().is_none()
         && url.fragment().is_none();
@@ -142,70 +172,6 @@ fn short(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(40).collect()
 }
 
-/// Why no endpoint has this path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PathRefusal {
-    /// No call has this path.
-    NotFound,
-    /// A call with this path has another method.
-    MethodNotAllowed,
-}
-
-/// The paths of calls below the service's own address, with their methods, and the paths below the endpoint.
-const PATHS: &[(ModelProtocol, &str, &str, &str)] = &[
-    (
-        ModelProtocol::OpenAi,
-        "POST",
-        "v1/chat/completions",
-        "chat/completions",
-    ),
-    (ModelProtocol::OpenAi, "POST", "v1/responses", "responses"),
-    (
-        ModelProtocol::Proxy,
-        "POST",
-        "v1/chat/completions",
-        "chat/completions",
-    ),
-    (ModelProtocol::Proxy, "POST", "v1/responses", "responses"),
-    (
-        ModelProtocol::Proxy,
-        "GET",
-        "v1/v1/model/info",
-        "v1/model/info",
-    ),
-    (
-        ModelProtocol::Anthropic,
-        "POST",
-        "v1/messages",
-        "v1/messages",
-    ),
-];
-
-/// The path below an endpoint for a path below the service's own address.
-///
-/// # Errors
-/// The path or the method is none of this protocol.
-pub fn check_path(
-    protocol: ModelProtocol,
-    method: &str,
-    path: &str,
-) -> Result<&'static str, PathRefusal> {
-    let mut known = PATHS.iter().filter(|it| it.0 == protocol && it.2 == path);
-    let Some(found) = known.clone().find(|it| it.1 == method) else {
-        return Err(match known.next() {
-            Some(_) => PathRefusal::MethodNotAllowed,
-            None => PathRefusal::NotFound,
-        });
-    };
-    Ok(found.3)
-}
-
-/// The URL of a call.
-pub(crate) fn call_url(base: &Url, path: &str) -> Option<Url> {
-    let base = base.as_str().trim_end_matches('/');
-    Url::parse(&format!("{base}/{path}")).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -213,6 +179,7 @@ mod tests {
     use serde_json::{Map, json};
 
     use super::*;
+    use crate::paths::{call_url, check_path};
 
     fn llm(model: &str, base_url: Option<&str>) -> LlmConfig {
         LlmConfig {
@@ -318,6 +285,41 @@ mod tests {
             "v1/chat/completions",
             "https://openrouter.ai/api/v1/chat/completions",
         ),
+        (
+            "gemini/gemini-2.5-pro",
+            None,
+            ModelProtocol::Gemini,
+            "v1/models/gemini-2.5-pro:generateContent",
+            "https://generativelanguage.googleapis.com/v1beta/models/gemini-2.5-pro:generateContent",
+        ),
+        (
+            "gemini/gemini-3-pro-preview",
+            None,
+            ModelProtocol::Gemini,
+            "v1/models/gemini-3-pro-preview:generateContent",
+            "https://generativelanguage.googleapis.com/v1alpha/models/gemini-3-pro-preview:generateContent",
+        ),
+        (
+            "gemini/gemini-flash-latest",
+            Some("https://h/v1beta/"),
+            ModelProtocol::Gemini,
+            "v1/models/gemini-flash-latest:generateContent",
+            "https://h/v1beta/models/gemini-flash-latest:generateContent",
+        ),
+        (
+            "azure/my-gpt",
+            Some("https://me.openai.azure.com/"),
+            ModelProtocol::Azure,
+            "openai/deployments/my-gpt/chat/completions",
+            "https://me.openai.azure.com/openai/deployments/my-gpt/chat/completions",
+        ),
+        (
+            "azure/my-gpt",
+            Some("https://me.openai.azure.com"),
+            ModelProtocol::Azure,
+            "openai/responses",
+            "https://me.openai.azure.com/openai/responses",
+        ),
     ];
 
     #[test]
@@ -326,8 +328,8 @@ mod tests {
             let (found, is_own) = endpoint(&llm(model, base)).unwrap();
             assert_eq!(is_own, base.is_none());
             assert_eq!(found.protocol, protocol, "{model}");
-            let path = check_path(protocol, "POST", path).unwrap();
-            let url = call_url(&found.base, path).unwrap();
+            let path = check_path(protocol, "POST", path, "").unwrap();
+            let url = call_url(&found.base, &path).unwrap();
             assert_eq!(url.as_str(), expected, "{model}");
         }
     }
@@ -337,8 +339,9 @@ mod tests {
         for (model, base) in [
             ("bedrock/anthropic.claude", None),
             ("vertex_ai/gemini", None),
-            ("azure/gpt-5", Some("https://h")),
-            ("gemini/gemini-2.5-pro", None),
+            ("azure/gpt-5", None),
+            ("azure/gpt-5", Some("https://h/openai/deployments/gpt-5")),
+            ("gemini-2.5-pro", None),
             ("something", Some("https://h/v1")),
             ("litellm_proxy/m", None),
             ("openai/m", Some("ftp://h")),
@@ -361,31 +364,11 @@ mod tests {
             .options
             .insert("auth_type".into(), json!("api_key"));
         assert!(endpoint(&subscribed).is_ok());
-    }
-
-    #[test]
-    fn no_other_path_is_called() {
-        use ModelProtocol::{Anthropic, OpenAi, Proxy};
-        use PathRefusal::{MethodNotAllowed, NotFound};
-        for (protocol, method, path, refusal) in [
-            (OpenAi, "GET", "v1/chat/completions", MethodNotAllowed),
-            (OpenAi, "DELETE", "v1/responses", MethodNotAllowed),
-            (OpenAi, "POST", "v1/messages", NotFound),
-            (OpenAi, "GET", "v1/v1/model/info", NotFound),
-            (OpenAi, "POST", "v1/files", NotFound),
-            (OpenAi, "POST", "v1/chat/completions/", NotFound),
-            (OpenAi, "POST", "v1/../v1/chat/completions", NotFound),
-            (OpenAi, "POST", "chat/completions", NotFound),
-            (OpenAi, "POST", "", NotFound),
-            (Anthropic, "POST", "v1/chat/completions", NotFound),
-            (Anthropic, "POST", "v1/messages/batches", NotFound),
-            (Proxy, "POST", "v1/key/generate", NotFound),
-        ] {
-            assert_eq!(check_path(protocol, method, path), Err(refusal), "{path}");
+        for (model, is_callable) in [("azure/m", true), ("openai/m", false)] {
+            let mut versioned = llm(model, Some("https://h"));
+            let version = json!("2024-12-01-preview");
+            versioned.options.insert("api_version".into(), version);
+            assert_eq!(endpoint(&versioned).is_ok(), is_callable, "{model}");
         }
-        assert_eq!(
-            check_path(Proxy, "GET", "v1/v1/model/info"),
-            Ok("v1/model/info")
-        );
     }
 }

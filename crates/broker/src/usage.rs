@@ -2,7 +2,7 @@
 //!
 //! An answer is a JSON document, or a stream of server-sent events with one document each. The counts are in the member
 //! `usage`, the name is in `model`: of the document, of its member `response` (responses), or of `message` (the first event of
-//! messages). Of several values, as a stream has them, the last one counts.
+//! messages); for Gemini in `usageMetadata` and `modelVersion`. Of several values, as a stream has them, the last one counts.
 
 use domain::agent::spending::TokenCounts;
 use memchr::{memchr, memchr2, memchr3};
@@ -68,12 +68,19 @@ enum Kept {
     Model,
 }
 
-/// The counts as the protocols name them: chat completions, responses, messages.
+/// The counts as the protocols name them: chat completions, responses, messages, Gemini.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(default)]
 struct RawUsage {
+    #[serde(alias = "promptTokenCount")]
     prompt_tokens: Option<u64>,
+    #[serde(alias = "candidatesTokenCount")]
     completion_tokens: Option<u64>,
+    /// Output beside that of the candidates.
+    #[serde(rename = "thoughtsTokenCount")]
+    thoughts: Option<u64>,
+    #[serde(rename = "cachedContentTokenCount")]
+    cached_content: Option<u64>,
     prompt_tokens_details: Option<InputDetails>,
     input_tokens: Option<u64>,
     output_tokens: Option<u64>,
@@ -94,6 +101,8 @@ impl RawUsage {
         Self {
             prompt_tokens: later.prompt_tokens.or(self.prompt_tokens),
             completion_tokens: later.completion_tokens.or(self.completion_tokens),
+            thoughts: later.thoughts.or(self.thoughts),
+            cached_content: later.cached_content.or(self.cached_content),
             prompt_tokens_details: later.prompt_tokens_details.or(self.prompt_tokens_details),
             input_tokens: later.input_tokens.or(self.input_tokens),
             output_tokens: later.output_tokens.or(self.output_tokens),
@@ -115,8 +124,10 @@ impl RawUsage {
             return None;
         }
         let (all, output) = (all.unwrap_or_default(), output.unwrap_or_default());
+        let output = output.saturating_add(self.thoughts.unwrap_or_default());
         let details = self.prompt_tokens_details.or(self.input_tokens_details);
         let cached = details.and_then(|it| it.cached_tokens);
+        let cached = cached.or(self.cached_content);
         let counts = match cached {
             // The cached tokens are among all of them.
             Some(cached) => TokenCounts {
@@ -318,8 +329,8 @@ impl Document {
     /// After the colon of a member.
     fn begin_value(&mut self) {
         let member = match self.name.as_slice() {
-            b"usage" => Member::Usage,
-            b"model" => Member::Model,
+            b"usage" | b"usageMetadata" => Member::Usage,
+            b"model" | b"modelVersion" => Member::Model,
             b"response" | b"message" => Member::Wrapper,
             _ => Member::Other,
         };

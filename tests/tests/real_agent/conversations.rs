@@ -39,6 +39,12 @@ pub(crate) async fn a_sandbox_works_from_its_start_to_its_deletion(setup: Setup)
 /// The shortest story.
 pub(crate) async fn a_conversation_runs_and_takes_another_message(setup: Setup) {
     let world = World::start(setup).await;
+    // The other tests have a model that speaks the protocol of OpenAI.
+    let endpoint = world.llm.base_url();
+    world
+        .user
+        .use_model("gemini/scripted", &endpoint, "sk-scripted")
+        .await;
     let task = world.user.start_with("RUN: echo one > zero.txt").await;
     assert_eq!(task.status, "WORKING");
     let conversation = world.user.wait_until_ready(&task).await;

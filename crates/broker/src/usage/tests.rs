@@ -4,7 +4,7 @@ const SSE: &str = "text/event-stream; charset=utf-8";
 const JSON: &str = "application/json";
 
 /// Answers as the providers send them, shortened: content type, body, model, tokens.
-const ANSWERS: [(&str, &str, &str, [u64; 4]); 6] = [
+const ANSWERS: [(&str, &str, &str, [u64; 4]); 8] = [
     (
         JSON,
         r#"{"id":"chatcmpl-1","object":"chat.completion","model":"gpt-5-2025-08-07","choices":[{"index":0,"message":
@@ -53,6 +53,23 @@ const ANSWERS: [(&str, &str, &str, [u64; 4]); 6] = [
         r#"{"model" : "mistral-large" , "usage" : { "prompt_tokens" : 1 , "completion_tokens" : 2 }}"#,
         "mistral-large",
         [1, 0, 0, 2],
+    ),
+    (
+        JSON,
+        r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"{\"usageMetadata\":1}"}]},"finishReason":"STOP"}],
+        "usageMetadata":{"promptTokenCount":90,"candidatesTokenCount":5,"totalTokenCount":107,"cachedContentTokenCount":40,
+        "thoughtsTokenCount":12,"promptTokensDetails":[{"modality":"TEXT","tokenCount":90}]},
+        "modelVersion":"gemini-2.5-pro","responseId":"r"}"#,
+        "gemini-2.5-pro",
+        [50, 40, 0, 17],
+    ),
+    (
+        SSE,
+        "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"a\"}]}}],\"usageMetadata\":{\"promptTokenCount\":8,\
+         \"totalTokenCount\":8},\"modelVersion\":\"gemini-2.5-flash\"}\r\n\r\ndata: {\"candidates\":[],\"usageMetadata\":\
+         {\"promptTokenCount\":8,\"candidatesTokenCount\":3},\"modelVersion\":\"gemini-2.5-flash\"}\r\n\r\n",
+        "gemini-2.5-flash",
+        [8, 0, 0, 3],
     ),
 ];
 

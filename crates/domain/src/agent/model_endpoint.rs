@@ -17,6 +17,10 @@ pub enum ModelProtocol {
     Proxy,
     /// Messages with the header `x-api-key`.
     Anthropic,
+    /// Generated content with the header `x-goog-api-key`. The path of a call names the model.
+    Gemini,
+    /// Chat completions and responses of Azure with the header `api-key`. The path may name the deployment, the query the version.
+    Azure,
 }
 
 impl ModelProtocol {
@@ -26,6 +30,8 @@ impl ModelProtocol {
             Self::OpenAi => "openai",
             Self::Proxy => "proxy",
             Self::Anthropic => "anthropic",
+            Self::Gemini => "gemini",
+            Self::Azure => "azure",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A language model that follows a script: it speaks enough of the `OpenAI` chat-completions protocol for the real
+//! A language model that follows a script: it speaks enough of the `OpenAI` chat-completions protocol and of Gemini's for the real
 //! agent server to run a whole conversation against it, offline and in milliseconds.
 //!
 //! The script: until the last user message has a tool result, it calls the terminal tool with the command in the message (a line
@@ -21,6 +21,7 @@
 //!
 //! It knows nothing about the service.
 
+mod gemini;
 mod mode;
 mod script;
 mod server;

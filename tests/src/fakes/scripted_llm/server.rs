@@ -15,7 +15,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::mode::{Mode, ModelBehavior};
 use super::script::{ModelTurn, decide};
-use super::wire;
+use super::{gemini, wire};
 
 /// Requests kept for inspection; older ones are dropped.
 const MAX_KEPT_REQUESTS: usize = 64;
@@ -23,7 +23,7 @@ const MAX_KEPT_REQUESTS: usize = 64;
 /// A received chat-completions request.
 #[derive(Debug, Clone)]
 pub struct RecordedRequest {
-    /// The bearer token, which is the API key.
+    /// The API key: a bearer token, or `x-goog-api-key`.
     pub api_key: Option<String>,
     /// The request document.
     pub body: Value,
@@ -166,7 +166,9 @@ async fn serve_connection(stream: TcpStream, state: Arc<LlmState>, count: watch:
     let answer = async {
         match (request.method.as_str(), request.path.as_str()) {
             ("GET", "/calls") => wire::json_response("200 OK", &state.summary(*count.borrow())),
-            ("POST", path) if path.ends_with("/chat/completions") => {
+            ("POST", path)
+                if path.ends_with("/chat/completions") || gemini::call_of(path).is_some() =>
+            {
                 complete(&request, &state, &count).await
             }
             _ => wire::error_response("404 Not Found", "not_found", "no such path"),
@@ -193,26 +195,32 @@ async fn complete(
     let Ok(body) = serde_json::from_slice::<Value>(&request.body) else {
         return wire::error_response("400 Bad Request", "invalid_request_error", "not JSON");
     };
+    let gemini = gemini::call_of(&request.path);
+    let body = match gemini {
+        Some((model, _)) => gemini::chat_request(&body, model),
+        None => body,
+    };
     let model = body["model"].as_str().unwrap_or("scripted").to_owned();
     let mode = Mode::of(&request.path, &model);
     let response_number = state.response_number.fetch_add(1, Ordering::SeqCst) + 1;
     let turn = decide(&body, mode);
     let is_streamed = body["stream"] == true;
-    state.record(request.bearer.clone(), body, answer_label(mode, &turn));
+    state.record(request.api_key.clone(), body, answer_label(mode, &turn));
     count.send_modify(|seen| *seen += 1);
     if mode.behavior == ModelBehavior::Hang {
         std::future::pending::<()>().await;
     }
     tokio::time::sleep(mode.delay).await;
-    match mode.behavior {
-        ModelBehavior::Refuse => {
+    match (mode.behavior, gemini) {
+        (ModelBehavior::Refuse, _) => {
             let text = "Incorrect API key provided.";
             wire::error_response("401 Unauthorized", "invalid_api_key", text)
         }
-        ModelBehavior::Fail => {
+        (ModelBehavior::Fail, _) => {
             let text = "The scripted model fails.";
             wire::error_response("500 Internal Server Error", "server_error", text)
         }
+        (_, Some((_, is_streamed))) => gemini::answer(&turn, &model, is_streamed),
         _ if is_streamed => wire::completion_stream(&turn, &model, response_number),
         _ => wire::completion(&turn, &model, response_number),
     }

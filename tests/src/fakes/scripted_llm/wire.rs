@@ -1,5 +1,7 @@
 //! HTTP/1.1 with one request per connection, and the chat-completions format.
 
+use std::fmt::Write as _;
+
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::tcp::OwnedReadHalf;
@@ -13,7 +15,7 @@ const MAX_HEAD_BYTES: usize = 64 << 10;
 pub(super) struct LlmRequest {
     pub(super) method: String,
     pub(super) path: String,
-    pub(super) bearer: Option<String>,
+    pub(super) api_key: Option<String>,
     pub(super) body: Vec<u8>,
 }
 
@@ -24,7 +26,7 @@ pub(super) async fn read_request(from: &mut BufReader<OwnedReadHalf>) -> Option<
     head.read_line(&mut first).await.ok()?;
     let mut parts = first.split_whitespace();
     let (method, path) = (parts.next()?.to_owned(), parts.next()?.to_owned());
-    let (mut length, mut bearer) = (0_usize, None);
+    let (mut length, mut api_key) = (0_usize, None);
     loop {
         let mut line = String::new();
         if head.read_line(&mut line).await.ok()? == 0 {
@@ -37,7 +39,8 @@ pub(super) async fn read_request(from: &mut BufReader<OwnedReadHalf>) -> Option<
             "content-length" => {
                 length = value.trim().parse().ok().filter(|n| *n <= MAX_BODY_BYTES)?;
             }
-            "authorization" => bearer = value.trim().strip_prefix("Bearer ").map(str::to_owned),
+            "authorization" => api_key = value.trim().strip_prefix("Bearer ").map(str::to_owned),
+            "x-goog-api-key" | "api-key" => api_key = Some(value.trim().to_owned()),
             _ => {}
         }
     }
@@ -46,7 +49,7 @@ pub(super) async fn read_request(from: &mut BufReader<OwnedReadHalf>) -> Option<
     Some(LlmRequest {
         method,
         path,
-        bearer,
+        api_key,
         body,
     })
 }
@@ -86,30 +89,31 @@ pub(super) fn completion_stream(turn: &ModelTurn, model: &str, response_number: 
         }
     }
     delta["role"] = json!("assistant");
+    let event = |choices: Value| {
+        let mut body = envelope("chat.completion.chunk", model, response_number);
+        body["choices"] = choices;
+        body
+    };
+    let mut last = event(json!([]));
+    last["usage"] = usage();
+    let mut out = events(&[
+        event(json!([{"index": 0, "delta": delta, "finish_reason": null}])),
+        event(json!([{"index": 0, "delta": {}, "finish_reason": reason}])),
+        last,
+    ]);
+    out.push_str("data: [DONE]\n\n");
+    out.into_bytes()
+}
+
+/// A response of server-sent events, up to the end of the connection.
+pub(super) fn events(documents: &[Value]) -> String {
     let mut out = String::from(
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\nconnection: close\r\n\r\n",
     );
-    let mut event = |choices: Value, usage: Option<Value>| {
-        let mut body = envelope("chat.completion.chunk", model, response_number);
-        body["choices"] = choices;
-        if let Some(usage) = usage {
-            body["usage"] = usage;
-        }
-        out.push_str("data: ");
-        out.push_str(&body.to_string());
-        out.push_str("\n\n");
-    };
-    event(
-        json!([{"index": 0, "delta": delta, "finish_reason": null}]),
-        None,
-    );
-    event(
-        json!([{"index": 0, "delta": {}, "finish_reason": reason}]),
-        None,
-    );
-    event(json!([]), Some(usage()));
-    out.push_str("data: [DONE]\n\n");
-    out.into_bytes()
+    for document in documents {
+        let _ = write!(out, "data: {document}\n\n");
+    }
+    out
 }
 
 fn message_and_reason(turn: &ModelTurn, response_number: u64) -> (Value, &'static str) {

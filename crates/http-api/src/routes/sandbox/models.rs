@@ -57,13 +57,30 @@ impl Refusal {
         }
     }
 
+    /// The status that Google's interfaces name for this one.
+    fn google_status(&self) -> &'static str {
+        match self.status.as_u16() {
+            401 => "UNAUTHENTICATED",
+            402 | 403 => "PERMISSION_DENIED",
+            404 => "NOT_FOUND",
+            429 => "RESOURCE_EXHAUSTED",
+            400..=499 => "INVALID_ARGUMENT",
+            504 => "DEADLINE_EXCEEDED",
+            _ => "UNAVAILABLE",
+        }
+    }
+
     fn into_response(self, protocol: ModelProtocol) -> HttpResponse {
         let (kind, text) = (self.kind(), self.text.as_str());
         let body = match protocol {
             ModelProtocol::Anthropic => {
                 json!({"type": "error", "error": {"type": kind, "message": text}})
             }
-            ModelProtocol::OpenAi | ModelProtocol::Proxy => json!({
+            ModelProtocol::Gemini => {
+                let (code, status) = (self.status.as_u16(), self.google_status());
+                json!({"error": {"code": code, "message": text, "status": status}})
+            }
+            ModelProtocol::OpenAi | ModelProtocol::Proxy | ModelProtocol::Azure => json!({
                 "error": {"message": text, "type": kind, "param": null, "code": null}
             }),
         };
@@ -115,6 +132,8 @@ pub(crate) async fn model_call(
     // Without a valid token, the path tells which errors the caller reads.
     let guess = if path.ends_with("messages") {
         ModelProtocol::Anthropic
+    } else if path.contains(':') {
+        ModelProtocol::Gemini
     } else {
         ModelProtocol::OpenAi
     };
@@ -140,14 +159,15 @@ pub(crate) async fn model_call(
     Ok(outcome.unwrap_or_else(|refusal| refusal.into_response(protocol)))
 }
 
-/// The token, in the header of either protocol.
+/// The token, in the header of any protocol.
 fn token_of(req: &HttpRequest) -> Option<&str> {
     let text = |name: &str| req.headers().get(name)?.to_str().ok();
     let bearer = text(AUTHORIZATION.as_str()).and_then(|value| {
         let (scheme, token) = value.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
     });
-    text("x-api-key").or(bearer)
+    let own = ["x-api-key", "x-goog-api-key", "api-key"];
+    own.into_iter().find_map(text).or(bearer)
 }
 
 /// Opens the record of a call that costs something.
@@ -190,7 +210,7 @@ async fn send(
 ) -> Result<HttpResponse, Refusal> {
     let protocol = grant.endpoint.protocol;
     let method = req.method().as_str();
-    let path = check_path(protocol, method, path).map_err(|refusal| {
+    let path = check_path(protocol, method, path, req.query_string()).map_err(|refusal| {
         broker.count_refusal();
         match refusal {
             PathRefusal::NotFound => {
@@ -224,7 +244,7 @@ async fn send(
         endpoint: &grant.endpoint,
         key: &grant.key,
         method,
-        path,
+        path: &path,
         headers: &headers,
         body,
     });

@@ -213,6 +213,37 @@ async fn messages_have_the_key_in_their_own_header() {
 }
 
 #[actix_web::test]
+async fn generated_content_has_the_model_in_its_path_and_the_key_in_its_own_header() {
+    let endpoint = Endpoint::answering(answer("200 OK", "", "{}"));
+    let world = world().await;
+    let base = format!("{}/v1beta", endpoint.base);
+    let (_, llm) = launch(&world, ADA, "gemini/gemini-2.5-pro", &base).await;
+    assert_eq!(
+        llm.base_url.as_deref(),
+        Some("http://127.0.0.1:3000/llm/v1")
+    );
+    let path = "/v1/models/gemini-2.5-pro:streamGenerateContent?alt=sse";
+    let ask = |key: &str| {
+        let request = TestRequest::post().uri(&format!("/llm{path}"));
+        request
+            .insert_header(("x-goog-api-key", key))
+            .set_json(json!({"contents": []}))
+    };
+    let answer = world.send_to(Listener::Callback, ask(&token(&llm))).await;
+    assert_eq!((answer.status, answer.text.as_str()), (200, "{}"));
+    let sent = endpoint.requests().pop().unwrap().to_ascii_lowercase();
+    let line = "post /v1beta/models/gemini-2.5-pro:streamgeneratecontent?alt=sse http/1.1\r\n";
+    assert!(sent.starts_with(line), "{sent}");
+    assert!(sent.contains("x-goog-api-key: sk-real\r\n"), "{sent}");
+    let refused = world.send_to(Listener::Callback, ask("wrong")).await;
+    let error = &refused.json()["error"];
+    assert_eq!(
+        (&error["code"], &error["status"]),
+        (&json!(401), &json!("UNAUTHENTICATED"))
+    );
+}
+
+#[actix_web::test]
 async fn other_paths_tokens_and_states_are_refused_in_the_form_of_the_provider() {
     let endpoint = Endpoint::answering(answer("200 OK", "", "{}"));
     let world = world().await;
@@ -331,15 +362,15 @@ async fn requests_and_answers_are_bounded() {
 #[actix_web::test]
 async fn a_model_that_only_the_sandbox_can_call_keeps_its_key_with_a_note() {
     let world = world().await;
-    let llm = json!({"model": "gemini/gemini-2.5-pro", "api_key": "sk-real"});
+    let llm = json!({"model": "vertex_ai/gemini-2.5-pro", "api_key": "sk-real"});
     let settings = json!({"agent_settings_diff": {"llm": llm}});
     world.post(ADA, "/api/v1/settings", &settings).await.ok();
     let task = world.start(ADA, &json!({})).await;
     let launch = world.agents.launches().pop().unwrap();
     assert_eq!(token(&launch.llm), "sk-real");
     assert_eq!(launch.llm.base_url, None);
-    let note = "The key of the model gemini/gemini-2.5-pro is inside the sandbox, because the service does not call models \
-                of gemini.";
+    let note = "The key of the model vertex_ai/gemini-2.5-pro is inside the sandbox, because the service does not call models \
+                of vertex_ai.";
     assert!(task.to_string().contains(note), "{task}");
 }
 

@@ -5,6 +5,7 @@
 
 mod netlink;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -46,6 +47,8 @@ pub struct Browser {
     last: u64,
     session: Option<String>,
     page_state: PageState,
+    /// The web sockets of the page that are open.
+    sockets: BTreeSet<String>,
 }
 
 /// Requests and errors of the page.
@@ -103,6 +106,7 @@ impl Browser {
             last: 0,
             session: None,
             page_state: PageState::default(),
+            sockets: BTreeSet::new(),
         };
         browser.open_page().await;
         browser
@@ -147,6 +151,16 @@ impl Browser {
                 return message["result"].take();
             }
             self.page_state.record(&message);
+            let socket = message["params"]["requestId"].as_str().unwrap_or_default();
+            match message["method"].as_str() {
+                Some("Network.webSocketHandshakeResponseReceived") => {
+                    self.sockets.insert(socket.to_owned());
+                }
+                Some("Network.webSocketClosed") => {
+                    self.sockets.remove(socket);
+                }
+                _ => {}
+            }
         }
     }
 
@@ -217,11 +231,27 @@ impl Browser {
         self.wait_until(text, &script).await;
     }
 
+    /// Waits until the page has an open web socket, or none.
+    ///
+    /// # Panics
+    /// When the browser does not answer, or shows no effect in time.
+    pub async fn wait_for_socket(&mut self, is_open: bool) {
+        let began = Instant::now();
+        // The browser sends events in order: all earlier ones precede this response.
+        while self.eval("1").await.is_null() || self.sockets.is_empty() == is_open {
+            if began.elapsed() > PAGE_TIMEOUT {
+                self.panic_with_page("a web socket", "").await;
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+    }
+
     /// Opens a URL and waits until the page has loaded.
     ///
     /// # Panics
     /// When the browser does not answer, or shows no effect in time.
     pub async fn open(&mut self, url: &str) {
+        self.sockets.clear();
         let answer = self.send("Page.navigate", json!({"url": url})).await;
         assert!(answer["errorText"].is_null(), "{url}: {answer}");
         let loaded = "location.href !== 'about:blank' && document.readyState === 'complete'";

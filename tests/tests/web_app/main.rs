@@ -155,8 +155,7 @@ async fn converse(session: &mut WebSession) {
     session.open(&path).await;
     session.browser.wait_for_text("RUN: echo one").await;
     session.browser.wait_for_text("Done as scripted.").await;
-    let connected = "!document.body.innerText.includes('Disconnected')";
-    session.browser.wait_until("the socket", connected).await;
+    session.browser.wait_for_socket(true).await;
     session
         .browser
         .type_into(INPUT, "RUN: echo two > second.txt")

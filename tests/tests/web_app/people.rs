@@ -144,18 +144,17 @@ async fn two_tabs_show_the_same_conversation_also_after_a_lost_connection() {
     )
     .await;
     wait_for_answers(&mut other, 1).await;
-    let is_connected = "!document.body.innerText.includes('Disconnected')";
-    other.wait_until("the socket", is_connected).await;
+    other.wait_for_socket(true).await;
     say(&mut session.browser, "RUN: echo two > second.txt", 2).await;
     wait_for_answers(&mut other, 2).await;
 
     session.service.kill9();
     for browser in [&mut session.browser, &mut other] {
-        browser.wait_for_text("Disconnected").await;
+        browser.wait_for_socket(false).await;
     }
     session.service.restart().await;
     for browser in [&mut session.browser, &mut other] {
-        browser.wait_until("the socket", is_connected).await;
+        browser.wait_for_socket(true).await;
     }
     say(&mut other, "RUN: echo three > third.txt", 3).await;
     wait_for_answers(&mut session.browser, 3).await;
@@ -181,5 +180,6 @@ async fn a_session_that_ends_in_a_conversation_leads_to_the_login_page_and_back(
     let there = format!("location.pathname === '{path}'");
     log_in(&mut session.browser, "admin", &there).await;
     wait_for_answers(&mut session.browser, 1).await;
+    session.browser.wait_for_socket(true).await;
     say(&mut session.browser, "RUN: echo two > second.txt", 2).await;
 }

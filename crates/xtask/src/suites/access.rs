@@ -85,7 +85,7 @@ pub(crate) const SUITES: [(&str, Access); 26] = [
     ),
     ("soak", Access::Proxied),
     ("telemetry", Access::Proxied),
-    // The page compares the origin that the service writes into it with its own, and a browser has the machine to itself.
+    // The page compares the origin that the service writes into it with its own.
     ("web_app", Access::BothNightly),
 ];
 

@@ -108,7 +108,7 @@ async fn run(service: &Service, key: &str, operations: [&str; 2], extent: Reques
 async fn responses_match_the_document() {
     assert_responses_match(RequestExtent {
         phases: "examples,fuzzing",
-        examples: 10,
+        examples: 5,
     })
     .await;
 }

@@ -85,13 +85,14 @@ fn gemini_path(path: &str, query: &str) -> Option<String> {
     (is_name(name) && is_action).then(|| format!("{path}{query}"))
 }
 
-/// `openai/deployments/NAME/chat/completions`, `openai/responses`, or those of OpenAI below `openai/v1`, with a version.
+/// `openai/deployments/NAME/chat/completions`, `openai/responses`, or the same calls below `openai/v1`, with a version.
 fn azure_path(path: &str, query: &str) -> Option<String> {
     let words: Vec<&str> = path.split('/').collect();
     let is_call = match words[..] {
         ["openai", "deployments", name, "chat", "completions"] => is_name(name),
-        ["openai", "v1", "chat", "completions"] => true,
-        ["openai", "responses"] | ["openai", "v1", "responses"] => true,
+        ["openai", "v1", "chat", "completions"]
+        | ["openai", "responses"]
+        | ["openai", "v1", "responses"] => true,
         _ => false,
     };
     let version = query.strip_prefix("api-version=");
@@ -164,6 +165,11 @@ mod tests {
             let checked = check_path(protocol, method, path, "");
             assert_eq!(checked, Err(refusal), "{path}");
         }
+    }
+
+    #[test]
+    fn only_known_queries_pass() {
+        use ModelProtocol::{Azure, Gemini, Proxy};
         let models = check_path(Proxy, "GET", "v1/v1/model/info", "a=b");
         assert_eq!(models.as_deref(), Ok("v1/model/info"));
         let path = "openai/responses";

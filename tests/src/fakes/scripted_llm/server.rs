@@ -166,9 +166,7 @@ async fn serve_connection(stream: TcpStream, state: Arc<LlmState>, count: watch:
     let answer = async {
         match (request.method.as_str(), request.path.as_str()) {
             ("GET", "/calls") => wire::json_response("200 OK", &state.summary(*count.borrow())),
-            ("POST", path)
-                if path.ends_with("/chat/completions") || gemini::call_of(path).is_some() =>
-            {
+            ("POST", path) if is_chat(path) || gemini::call_of(path).is_some() => {
                 complete(&request, &state, &count).await
             }
             _ => wire::error_response("404 Not Found", "not_found", "no such path"),
@@ -185,6 +183,11 @@ async fn serve_connection(stream: TcpStream, state: Arc<LlmState>, count: watch:
         }
         _ = reader.read(&mut probe) => { state.abandoned.fetch_add(1, Ordering::SeqCst); }
     }
+}
+
+fn is_chat(path: &str) -> bool {
+    let path = path.split('?').next().unwrap_or(path);
+    path.ends_with("/chat/completions")
 }
 
 async fn complete(

@@ -32,8 +32,8 @@ const PROGRAMS: [&str; 4] = [
 ];
 /// For one response of the browser. The first one takes seconds on a busy machine.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Until the page shows the effect of an action.
-const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Until the page shows the effect of an action, which may be the start of a sandbox on a machine that builds meanwhile.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(180);
 /// A click that shows no effect for this long is repeated: the page may have been redrawn under it.
 const CLICK_TIMEOUT: Duration = Duration::from_secs(4);
 const POLL_INTERVAL: Duration = Duration::from_millis(40);

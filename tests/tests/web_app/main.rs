@@ -247,6 +247,16 @@ async fn pages_of_the_router_load_and_pages_of_the_host_do_not() {
     let mut session = WebSession::start("open").await;
     for (path, text) in [
         ("/settings/llm", "Available Profiles"),
+        ("/settings/agents", "Add agent profile"),
+        ("/settings/secrets", "Named value"),
+        ("/settings/condenser", "Summarize"),
+        ("/settings/verification", "Verification"),
+        ("/settings/agent-context", "Agent Context"),
+        ("/settings/app", "Language"),
+        ("/conversations", "Let's Start Building!"),
+        ("/plugins", "No plugins found"),
+        ("/apps", "Apps for Agent Canvas"),
+        ("/launch", "No plugins were specified"),
         ("/mcp", "MCP"),
         ("/skills", "Skills"),
     ] {

@@ -30,7 +30,7 @@ use futures::StreamExt;
 use secrecy::SecretString;
 
 pub use logs::{SandboxLogReader, SandboxLogService};
-pub use reconcile::SandboxReconciler;
+pub use reconcile::{EndedRuns, SandboxReconciler};
 pub(crate) use reconcile::{SpareBootSlot, endpoint, is_state_current, log_failure};
 use run_queue::RunQueue;
 pub use run_queue::RunRefusal;

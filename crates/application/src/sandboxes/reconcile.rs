@@ -36,6 +36,7 @@ use domain::sandbox::{
     SandboxSpecCatalog, SandboxStatus, WarmRepository,
 };
 use domain::user::scope::Scope;
+pub use ended_runs::EndedRuns;
 use sandbox_lease::wait_until_lost;
 use tokio::sync::{Notify, OwnedMutexGuard, watch};
 use tracing::Instrument;

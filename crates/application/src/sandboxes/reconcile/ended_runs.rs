@@ -14,15 +14,20 @@ use crate::AppError;
 use crate::automation_keys::MAX_RUN_DURATION;
 use crate::sandboxes::{SandboxService, for_each_on_host};
 
+/// Runs that have ended, and whose sandboxes may be left.
+#[derive(Debug)]
+pub enum EndedRuns {
+    /// Those that have reported their end.
+    Reported(HashSet<ApiKeyId>),
+    /// Those that must have ended by their age, and those from before this start of the automations service's process, which
+    /// does not prepare them.
+    Earlier(Option<Timestamp>),
+}
+
 impl SandboxService {
-    /// Sandboxes of this host that runs of automations have made and may have left: those of `ended` runs, those whose run
-    /// must have ended, and those from before `process_start`, which this process of the automations service does not prepare.
-    pub async fn of_ended_runs(
-        &self,
-        ended: &HashSet<ApiKeyId>,
-        process_start: Option<Timestamp>,
-    ) -> Result<Vec<Sandbox>, AppError> {
-        self.reconciler.of_ended_runs(ended, process_start).await
+    /// Sandboxes of this host that these runs have made and may have left.
+    pub async fn of_ended_runs(&self, ended: &EndedRuns) -> Result<Vec<Sandbox>, AppError> {
+        self.reconciler.of_ended_runs(ended).await
     }
 
     /// Deletes the sandbox of an ended run, unless a conversation in it runs.
@@ -33,17 +38,19 @@ impl SandboxService {
 }
 
 impl SandboxReconciler {
-    async fn of_ended_runs(
-        &self,
-        ended: &HashSet<ApiKeyId>,
-        process_start: Option<Timestamp>,
-    ) -> Result<Vec<Sandbox>, AppError> {
+    async fn of_ended_runs(&self, ended: &EndedRuns) -> Result<Vec<Sandbox>, AppError> {
         let expired = self.time_before(MAX_RUN_DURATION);
-        let before = process_start.map_or(expired, |start| start.max(expired));
+        let has_ended = |run: &ApiKeyId, created_at: Timestamp| match ended {
+            EndedRuns::Reported(runs) => runs.contains(run),
+            EndedRuns::Earlier(start) => {
+                created_at < start.map_or(expired, |start| start.max(expired))
+            }
+        };
         let mut found = Vec::new();
         for_each_on_host(&*self.0.host_sandboxes, &self.0.policy.host, |row| {
-            let has_ended = |run| ended.contains(&run) || row.created_at < before;
-            if row.desired != DesiredState::Deleted && row.automation_key.is_some_and(has_ended) {
+            let run = row.automation_key.as_ref();
+            let is_left = run.is_some_and(|run| has_ended(run, row.created_at));
+            if is_left && row.desired != DesiredState::Deleted {
                 found.push(row);
             }
         })

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use application::sandboxes::EndedRuns;
 use domain::clock::Timestamp;
 use domain::id::{ApiKeyId, SandboxId};
 use domain::sandbox::{DesiredState, Sandbox, SandboxCaps, SandboxRepository, SandboxStatus};
@@ -40,16 +41,11 @@ fn run_of(id: &str) -> ApiKeyId {
 }
 
 async fn left_behind(fixture: &Fixture, process_start: Option<Timestamp>) -> Vec<String> {
-    left_by(fixture, &HashSet::new(), process_start).await
+    left_by(fixture, EndedRuns::Earlier(process_start)).await
 }
 
-async fn left_by(
-    fixture: &Fixture,
-    ended: &HashSet<ApiKeyId>,
-    process_start: Option<Timestamp>,
-) -> Vec<String> {
-    let sandboxes = &fixture.app.sandboxes;
-    let left = sandboxes.of_ended_runs(ended, process_start).await;
+async fn left_by(fixture: &Fixture, ended: EndedRuns) -> Vec<String> {
+    let left = fixture.app.sandboxes.of_ended_runs(&ended).await;
     let left = left.expect("readable").into_iter();
     let mut left: Vec<_> = left.map(|row| row.id.to_string()).collect();
     left.sort();
@@ -66,8 +62,8 @@ async fn sandboxes_of_ended_runs_are_found_and_deleted() {
     store_copy(&fixture, &row, "young", minute, true).await;
     store_copy(&fixture, &row, "of-a-user", AGE, false).await;
     assert_eq!(left_behind(&fixture, None).await, ["left"]);
-    let ended = HashSet::from([run_of("young")]);
-    assert_eq!(left_by(&fixture, &ended, None).await, ["left", "young"]);
+    let ended = EndedRuns::Reported(HashSet::from([run_of("young")]));
+    assert_eq!(left_by(&fixture, ended).await, ["young"]);
     // The process that prepared the young one has ended.
     let now = clock().now();
     assert_eq!(left_behind(&fixture, Some(now)).await, ["left", "young"]);
@@ -78,8 +74,8 @@ async fn sandboxes_of_ended_runs_are_found_and_deleted() {
         ["left"]
     );
 
-    let sandboxes = &fixture.app.sandboxes;
-    let left = sandboxes.of_ended_runs(&HashSet::new(), None).await;
+    let earlier = EndedRuns::Earlier(None);
+    let left = fixture.app.sandboxes.of_ended_runs(&earlier).await;
     let left = left.expect("readable").remove(0);
     fixture.app.sandboxes.delete_after_run(&left).await;
     wait_for(|| async { fixture.sandbox(&left.id).await.is_none().then_some(()) }).await;

@@ -4,13 +4,14 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use application::sandboxes::EndedRuns;
 use application::{App, AppError};
 use domain::error::{ErrorClass, chain};
 use domain::id::{ApiKeyId, OrganizationId, OwnerId};
 use domain::sandbox::Sandbox;
 use http_api::AutomationsStatus;
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use url::Url;
 
 use super::AutomationsRunner;
@@ -33,33 +34,36 @@ impl RunCleanup {
     /// Cleans up after each start of the process, after runs, and from time to time.
     pub(crate) async fn run(mut self, app: App) {
         let mut status = self.runner.status.subscribe();
-        let mut ended = HashSet::new();
+        let mut passes = interval(INTERVAL);
+        passes.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let url = match &*status.borrow_and_update() {
-                AutomationsStatus::Running(url) => Some(url.clone()),
-                AutomationsStatus::Unavailable(_) => None,
-            };
-            if let Some(url) = url {
-                self.clean_up(&app, &url, &ended).await;
-            }
-            ended.clear();
-            tokio::select! {
+            let reported = tokio::select! {
+                _ = passes.tick() => None,
                 // The runner, which sends the status, lives as long as this.
-                _ = timeout(INTERVAL, status.changed()) => {}
+                _ = status.changed() => None,
                 Some(run) = self.ended.recv() => {
                     sleep(SETTLING_TIME).await;
-                    ended.insert(run);
+                    let mut runs = HashSet::from([run]);
                     while let Ok(run) = self.ended.try_recv() {
-                        ended.insert(run);
+                        runs.insert(run);
                     }
+                    Some(runs)
                 }
-            }
+            };
+            let url = match &*status.borrow_and_update() {
+                AutomationsStatus::Running(url) => url.clone(),
+                AutomationsStatus::Unavailable(_) => continue,
+            };
+            self.clean_up(&app, &url, reported).await;
         }
     }
 
-    async fn clean_up(&self, app: &App, url: &Url, ended: &HashSet<ApiKeyId>) {
+    /// Looks at the sandboxes of these runs, or at those of all earlier ones.
+    async fn clean_up(&self, app: &App, url: &Url, reported: Option<HashSet<ApiKeyId>>) {
         let process_start = *self.runner.locked_process_start();
-        match app.sandboxes.of_ended_runs(ended, process_start).await {
+        let earlier = EndedRuns::Earlier(process_start);
+        let ended = reported.map_or(earlier, EndedRuns::Reported);
+        match app.sandboxes.of_ended_runs(&ended).await {
             Ok(left) => self.delete(app, url, left).await,
             Err(error) => {
                 let error = chain(&error);

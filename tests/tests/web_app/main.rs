@@ -12,21 +12,25 @@ use acceptance::wait::{wait_for, wait_until};
 use acceptance::{Builder, Client, Sandboxing, ScriptedLlm, Service, Version};
 
 const INPUT: &str = "[data-testid=chat-input]";
+const MODEL: &str = "openai/scripted";
+const MODEL_KEY: &str = "sk-scripted";
 /// The service sees the page's request at once; a machine that builds beside the suite is slow.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the page reports although it works, as docs/how-to/use-the-web-application.md says.
-const DOCUMENTED_ERRORS: [&str; 4] = [
+const DOCUMENTED_ERRORS: [&str; 5] = [
     // Fonts and icons of other hosts, which the policy blocks.
     "fonts.googleapis.com",
     "img-src",
     // Advice of a library for the developers of the package.
     "reactrouter.com",
+    // Advice of Chromium about the dialog that welcomes a new user.
+    "Password field is not contained in a form",
     // This service has no automations.
     "/api/automation/",
 ];
 
-/// A service with the web application, a model and a browser.
+/// A service with the web application and a browser.
 struct WebSession {
     llm: ScriptedLlm,
     service: Service,
@@ -53,8 +57,6 @@ impl WebSession {
         // The first start makes the key with which the suite looks at the same user's data.
         let mut service = builder.start().await;
         let user = service.admin();
-        user.use_model("openai/scripted", &llm.base_url(), "sk-scripted")
-            .await;
         in_mode(&mut service, mode);
         service.restart().await;
         wait_until("the web application", START_TIMEOUT, || {
@@ -67,6 +69,12 @@ impl WebSession {
             user,
             browser: Browser::start().await,
         }
+    }
+
+    async fn use_model(&self) {
+        self.user
+            .use_model(MODEL, &self.llm.base_url(), MODEL_KEY)
+            .await;
     }
 
     async fn open(&mut self, path: &str) {
@@ -146,7 +154,7 @@ async fn converse(session: &mut WebSession) {
         .await;
     assert!(session.llm.calls() > 0);
     let key = conversation.session_api_key.as_deref().unwrap_or_default();
-    let keys = [key, user.key(), "sk-scripted"];
+    let keys = [key, user.key(), MODEL_KEY];
     session.assert_nothing_kept(&keys).await;
     session.assert_no_errors().await;
 
@@ -170,6 +178,7 @@ async fn converse(session: &mut WebSession) {
 #[tokio::test]
 async fn a_conversation_runs_in_the_browser() {
     let mut session = WebSession::start("open").await;
+    session.use_model().await;
     session.open("/").await;
     converse(&mut session).await;
 }
@@ -195,6 +204,36 @@ async fn set_password(browser: &mut Browser, effect: &str) {
     browser.click(SUBMIT, effect).await;
 }
 
+/// Sets the model in the dialog that welcomes a new user.
+async fn enter_model(session: &mut WebSession) {
+    let by_id = |id: &str| format!("document.querySelector('[data-testid={id}]')");
+    let browser = &mut session.browser;
+    let (first, second) = (
+        by_id("onboarding-agent-next"),
+        by_id("sdk-section-advanced-toggle"),
+    );
+    // The steps stand side by side, and move.
+    let moved = format!("{second}.getBoundingClientRect().x < innerWidth / 2");
+    browser.press_once(&first, &moved).await;
+    let custom = by_id("llm-custom-model-input");
+    browser.press_once(&second, &custom).await;
+    let url = session.llm.base_url();
+    for (field, value) in [
+        ("llm-custom-model-input", MODEL),
+        ("base-url-input", url.as_str()),
+        ("llm-api-key-input", MODEL_KEY),
+    ] {
+        // What the dialog suggests is replaced.
+        let selected = format!("{}.select()", by_id(field));
+        browser.eval(&selected).await;
+        let field = format!("[data-testid={field}]");
+        browser.type_into(&field, value).await;
+    }
+    let closed = format!("!{}", by_id("onboarding-modal"));
+    let next = by_id("onboarding-llm-next");
+    browser.press_once(&next, &closed).await;
+}
+
 #[tokio::test]
 async fn a_person_sets_a_password_converses_and_signs_in_again() {
     let mut session = WebSession::start("accounts").await;
@@ -211,6 +250,7 @@ async fn a_person_sets_a_password_converses_and_signs_in_again() {
     session.browser.wait_until("the code's field", hidden).await;
     session.save_screenshot("password").await;
     set_password(&mut session.browser, "location.pathname === '/'").await;
+    enter_model(&mut session).await;
     converse(&mut session).await;
     session.assert_nothing_kept(&[PASSWORD]).await;
 

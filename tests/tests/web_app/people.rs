@@ -5,7 +5,7 @@ use acceptance::Service;
 use acceptance::browser::Browser;
 use serde_json::json;
 
-use super::{INPUT, PASSWORD, SUBMIT, TITLE, WebSession, set_password};
+use super::{INPUT, MODEL, MODEL_KEY, PASSWORD, SUBMIT, TITLE, WebSession, set_password};
 
 /// Sends a message from the open page, which then shows this number of answers.
 async fn say(browser: &mut Browser, message: &str, answers: usize) {
@@ -52,12 +52,13 @@ async fn log_in(browser: &mut Browser, user: &str, effect: &str) {
 #[tokio::test]
 async fn members_work_in_their_organization_and_others_see_nothing_of_it() {
     let mut session = WebSession::start("accounts").await;
+    session.use_model().await;
     let body = json!({"name": "Crew"});
     let crew = session.user.post("/api/organizations", &body).await.ok();
     let crew = crew["id"].as_str().expect("an id").to_owned();
     // The model of the organization.
     let profile = format!("/api/organizations/{crew}/profiles/shared");
-    let llm = json!({"model": "openai/scripted", "base_url": session.llm.base_url(), "api_key": "sk-scripted"});
+    let llm = json!({"model": MODEL, "base_url": session.llm.base_url(), "api_key": MODEL_KEY});
     let _ = session.user.post(&profile, &json!({"llm": llm})).await.ok();
     let invite = format!("/api/organizations/{crew}/members/invite");
     let body = json!({"emails": ["mia@example.org"], "role": "member"});
@@ -132,6 +133,7 @@ async fn choose_organization(session: &mut WebSession, name: &str) {
 #[tokio::test]
 async fn two_tabs_show_the_same_conversation_also_after_a_lost_connection() {
     let mut session = WebSession::start("accounts").await;
+    session.use_model().await;
     sign_in_by_link(&session.service, &mut session.browser, "admin").await;
     let path = start_conversation(&mut session.browser, "RUN: echo one > first.txt").await;
     let mut other = Browser::start().await;
@@ -163,6 +165,7 @@ async fn two_tabs_show_the_same_conversation_also_after_a_lost_connection() {
 #[tokio::test]
 async fn a_session_that_ends_in_a_conversation_leads_to_the_login_page_and_back() {
     let mut session = WebSession::start("accounts").await;
+    session.use_model().await;
     sign_in_by_link(&session.service, &mut session.browser, "admin").await;
     let path = start_conversation(&mut session.browser, "RUN: echo one > first.txt").await;
     let sessions = session.user.get("/api/v1/sessions").await.ok();

@@ -330,6 +330,9 @@ mod tests {
             };
             assert_eq!(issues[0].at, ["llm", "provider_connection_id"]);
         }
+        // The model in force has none.
+        let input = linked("openai/own", &Value::Null);
+        service.save_profile(&user, "own", &input).await.unwrap();
         let input = linked("openai/fast", &json!(ID));
         service.save_profile(&user, "fast", &input).await.unwrap();
         let class = |error: AppError| error.class();

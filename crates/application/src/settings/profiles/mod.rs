@@ -29,7 +29,7 @@ pub const MAX_PROFILES_PER_USER: usize = 10;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum ProfileRefusal {
-    /// The user has stored no settings yet.
+    /// The user has stored no settings yet, from which the profile would be copied, or that would have it.
     NoSettings,
     NotFound(String),
     NameTaken(String),
@@ -46,6 +46,7 @@ impl SettingsService {
         Ok(settings.unwrap_or_default().profiles)
     }
 
+    /// Saves a profile. One with a configuration of its own may be the first thing that a user stores.
     pub async fn save_profile(
         &self,
         owner: &OwnerId,
@@ -57,7 +58,10 @@ impl SettingsService {
             _ => None,
         };
         let saved = self.update_shared_if(owner, |found| {
-            let mut settings = found.ok_or(ProfileRefusal::NoSettings)?;
+            let mut settings = match found {
+                None if input.llm.is_none() => return Err(ProfileRefusal::NoSettings),
+                found => found.unwrap_or_default(),
+            };
             if let Some(in_force) = &in_force {
                 settings.agent = in_force.agent.llm_part();
             }

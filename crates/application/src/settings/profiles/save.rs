@@ -75,8 +75,13 @@ pub(super) fn save(
             agent,
         }),
     }
-    settings.reconcile_profiles();
-    Ok(settings)
+    if settings.agent.has_llm() || settings.profiles.active().is_some() {
+        settings.reconcile_profiles();
+        return Ok(settings);
+    }
+    // The first model is the one that its owner wants to use.
+    let activated = settings.with_active(name);
+    activated.ok_or_else(|| ProfileRefusal::NotFound(name.to_owned()))
 }
 
 /// Builds the configuration of the request, over the secrets of the existing profile.

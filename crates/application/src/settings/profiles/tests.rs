@@ -267,8 +267,8 @@ fn names_change_in_place_and_the_first_follows_the_active_one() {
         Some("anthropic/claude"),
         "what is in force stays"
     );
-    let s = delete(two(), "a").unwrap();
-    assert_eq!(s.profiles.active(), None);
+    let s = delete(two(), "b").unwrap();
+    assert_eq!(s.profiles.active(), Some("a"), "the first one saved");
 }
 
 #[test]

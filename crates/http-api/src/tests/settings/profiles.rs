@@ -95,6 +95,22 @@ async fn before_the_first_save_there_is_nothing() {
 }
 
 #[actix_web::test]
+async fn a_profile_may_be_the_first_thing_stored() {
+    let world = SettingsFixture::new();
+    let llm = json!({"llm": {"model": "openai/gpt-5", "api_key": "k1-secret"}});
+    world.save_profile("p1", &llm).await;
+    let listed = world.get(PROFILES).await.json();
+    assert_eq!(listed["profiles"][0]["name"], "p1");
+    assert_eq!(
+        listed["active_profile"], "p1",
+        "the first model is in force"
+    );
+    assert_eq!(world.get(SETTINGS).await.json()["llm_api_key_set"], true);
+    world.save_profile("p2", &llm).await;
+    assert_eq!(world.get(PROFILES).await.json()["active_profile"], "p1");
+}
+
+#[actix_web::test]
 async fn profiles_are_listed_without_their_keys() {
     let world = SettingsFixture::with_profiles().await;
     let bare =

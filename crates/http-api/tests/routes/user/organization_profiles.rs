@@ -69,6 +69,8 @@ async fn members_use_the_profiles_that_editors_keep() {
         Some(&other),
     )
     .await;
+    let listed = call(&crew.admin, list, None).await.ok();
+    assert_eq!(listed["active_profile"], "fast", "still");
     let activate = "POST /api/v1/settings/profiles/other/activate";
     let refused = call(&crew.member, activate, Some(&json!({}))).await;
     assert_eq!(refused.status, 403);

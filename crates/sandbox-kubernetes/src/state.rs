@@ -77,9 +77,7 @@ impl Found {
             }
             (Some(pod), Some(PodPhase::Ended)) => PodState::Exited(describe_end(pod)),
             _ if known.is_none() || (!is_replaced && self.pod.is_none()) => PodState::Stopped,
-            (Some(pod), _) if is_overdue(pod) => PodState::Exited(
-                "was moved by the cluster, and does not come up at its new place".to_owned(),
-            ),
+            (Some(pod), _) if is_overdue(pod) => PodState::Exited(describe_delay(pod)),
             // It ran: its pod leaves, or another one is on its way.
             _ => {
                 let former = text(&claim.metadata, names::POD_IP);
@@ -139,6 +137,19 @@ fn is_overdue(pod: &Pod) -> bool {
         .as_ref()
         .or(meta.creation_timestamp.as_ref());
     since.is_some_and(|since| Timestamp::now().duration_since(since.0) > REPLACE_LIMIT)
+}
+
+/// Why an overdue pod keeps its sandbox from running.
+fn describe_delay(pod: &Pod) -> String {
+    if !leaves(&pod.metadata) {
+        return "was moved by the cluster, and does not come up at its new place".to_owned();
+    }
+    // A node that works ends its pods.
+    let node = pod.spec.as_ref().and_then(|it| it.node_name.as_deref());
+    format!(
+        "was on the node {}, which does not answer: the operator has to bring it back, or to remove it from the cluster",
+        node.unwrap_or("(unknown)")
+    )
 }
 
 fn has_expired(sandbox: &DynamicObject) -> bool {
@@ -254,6 +265,27 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_pod_that_neither_comes_nor_goes_is_explained() {
+        let pod = |field: &str, minutes| -> Pod {
+            let since = Timestamp::now() - SignedDuration::from_mins(minutes);
+            let spec = json!({"nodeName": "n1", "containers": []});
+            serde_json::from_value(json!({"metadata": {(field): since}, "spec": spec})).unwrap()
+        };
+        for (field, explanation) in [
+            (
+                "deletionTimestamp",
+                "was on the node n1, which does not answer",
+            ),
+            ("creationTimestamp", "does not come up at its new place"),
+        ] {
+            assert!(!is_overdue(&pod(field, 4)), "{field}");
+            assert!(is_overdue(&pod(field, 6)), "{field}");
+            let detail = describe_delay(&pod(field, 6));
+            assert!(detail.contains(explanation), "{detail}");
+        }
+    }
 
     #[test]
     fn a_volume_that_refuses_writes_is_named() {

@@ -1,14 +1,13 @@
 //! Checks at the end: the state matches the acknowledgements, and after deletion no resource remains.
 
 use std::collections::BTreeSet;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use acceptance::engine::Container;
-use acceptance::{Engine, Sandboxing, Service};
+use acceptance::Service;
 use reqwest::Method;
 use serde_json::Value;
 
+use crate::place::{Place, Unit};
 use crate::sandbox_life::{DesiredState, SandboxLife};
 use crate::soak_client::{SoakClient, SoakOutcome};
 use crate::user_loop::{SoakUser, settle};
@@ -17,9 +16,10 @@ use crate::user_loop::{SoakUser, settle};
 const RECONCILE_TIMEOUT: Duration = Duration::from_secs(90);
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Compares the sandboxes that were not deleted with what users see and with the engine.
+/// Compares the sandboxes that were not deleted with what users see and with what runs.
 pub(crate) async fn compare(
-    service: &Service,
+    services: &[Service],
+    place: &Place,
     users: &[SoakUser],
     client: &SoakClient,
     mut kept: Vec<SandboxLife>,
@@ -39,13 +39,12 @@ pub(crate) async fn compare(
             ));
         }
     }
-    let (engine, instance) = engine_and_instance(service)?;
     let started_at = Instant::now();
     for life in &mut kept {
         loop {
-            let containers = engine.containers_of(&instance);
+            let units = place.units();
             let status = status(client, life).await?;
-            let Err(difference) = check_containers(&status, &life.id, &containers) else {
+            let Err(difference) = check_units(&status, &life.id, &units) else {
                 break;
             };
             if started_at.elapsed() > RECONCILE_TIMEOUT {
@@ -55,7 +54,9 @@ pub(crate) async fn compare(
         }
     }
     let clients: Vec<_> = users.iter().map(|user| &user.client).collect();
-    service.assert_no_orphans(&clients).await;
+    for service in services {
+        service.assert_no_orphans(&clients).await;
+    }
     Ok(())
 }
 
@@ -68,51 +69,33 @@ async fn status(client: &SoakClient, life: &mut SandboxLife) -> Result<String, S
     Ok(seen[0]["status"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Checks that a RUNNING sandbox has one running container, and others have none.
-fn check_containers(status: &str, id: &str, containers: &[Container]) -> Result<(), String> {
-    let own = containers
-        .iter()
-        .filter(|container| container.sandbox == id);
-    let (up, down): (Vec<_>, Vec<_>) = own.partition(|container| container.is_up());
+/// Checks that a RUNNING sandbox has one running container or pod, and others have none.
+fn check_units(status: &str, id: &str, units: &[Unit]) -> Result<(), String> {
+    let own = units.iter().filter(|unit| unit.sandbox == id);
+    let (up, down): (Vec<_>, Vec<_>) = own.partition(|unit| unit.is_up);
     match (status, up.len(), down.len()) {
         ("RUNNING", 1, 0) | ("PAUSED", 0, 1) | ("PAUSED" | "MISSING", 0, 0) => Ok(()),
         _ => Err(format!(
-            "it is {status}, and its containers are {up:?} {down:?}"
+            "it is {status}, and {} run and {} do not",
+            up.len(),
+            down.len()
         )),
     }
 }
 
 /// Deletes all sandboxes, checks that their capacity is free, and checks that no resource remains.
 pub(crate) async fn assert_nothing_left(
-    service: &mut Service,
+    services: &mut [Service],
+    place: &Place,
     users: &[SoakUser],
     client: &SoakClient,
 ) -> Result<(), String> {
     delete_all(users, client).await?;
-    wait_for_no_rows(service).await?;
-    check_free_capacity(service, users, client).await?;
+    wait_for_no_rows(services, place).await?;
+    check_free_capacity(services, users, client).await?;
     delete_all(users, client).await?;
-    wait_for_no_rows(service).await?;
-    let (engine, instance) = engine_and_instance(service)?;
-    until("removal of all containers, volumes and networks", || {
-        let containers = engine.containers_of(&instance);
-        let volumes = engine.volumes_of(&instance);
-        let networks = engine.networks_of(&instance);
-        let is_empty = containers.is_empty() && volumes.is_empty() && networks.is_empty();
-        (!is_empty).then(|| format!("{containers:?} {volumes:?} {networks:?}"))
-    })
-    .await?;
-    until("removal of the rules about the metadata address", || {
-        // Without permission there are no rules.
-        let rules = Command::new("iptables").args(["-w", "10", "-S"]).output();
-        let rules = String::from_utf8_lossy(&rules.ok()?.stdout).into_owned();
-        let own: Vec<&str> = rules
-            .lines()
-            .filter(|rule| rule.contains(&instance))
-            .collect();
-        (!own.is_empty()).then(|| own.join("\n"))
-    })
-    .await
+    wait_for_no_rows(services, place).await?;
+    until("removal of all that sandboxes have", || place.left()).await
 }
 
 async fn delete_all(users: &[SoakUser], client: &SoakClient) -> Result<(), String> {
@@ -131,14 +114,16 @@ async fn delete_all(users: &[SoakUser], client: &SoakClient) -> Result<(), Strin
 
 /// Sets caps of one sandbox per user, and of one fewer than there are users.
 async fn check_free_capacity(
-    service: &mut Service,
+    services: &mut [Service],
     users: &[SoakUser],
     client: &SoakClient,
 ) -> Result<(), String> {
     let all = (users.len() - 1).to_string();
-    service.set_variable("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "1");
-    service.set_variable("WORKSPACE_SANDBOX__MAX_RUNNING", &all);
-    service.restart().await;
+    for service in services {
+        service.set_variable("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "1");
+        service.set_variable("WORKSPACE_SANDBOX__MAX_RUNNING", &all);
+        service.restart().await;
+    }
     let start = async |user: &SoakUser| {
         client
             .send(user.client.key(), &Method::POST, "/api/v1/sandboxes", None)
@@ -159,9 +144,9 @@ async fn check_free_capacity(
 }
 
 /// Waits until the table of sandboxes, which contains rows that the API hides, is empty.
-async fn wait_for_no_rows(service: &Service) -> Result<(), String> {
+async fn wait_for_no_rows(services: &[Service], place: &Place) -> Result<(), String> {
     until("empty table of sandboxes", || {
-        let count = service.query("select count(*) from sandboxes");
+        let count = place.rows(&services[0]);
         (count != "0").then_some(count)
     })
     .await
@@ -174,13 +159,6 @@ async fn ids(client: &SoakClient, key: &str) -> Result<BTreeSet<String>, String>
     let items = list["items"].as_array().into_iter().flatten();
     let ids = items.filter_map(|item: &Value| item["id"].as_str());
     Ok(ids.map(str::to_owned).collect())
-}
-
-fn engine_and_instance(service: &Service) -> Result<(Engine, String), String> {
-    match (service.sandboxing(), service.instance()) {
-        (Sandboxing::Docker(engine), Some(instance)) => Ok((engine.clone(), instance)),
-        _ => Err("the service runs no containers".to_owned()),
-    }
 }
 
 /// Polls until there is no obstacle.

@@ -1,10 +1,12 @@
-//! Eight users start, pause, resume and delete containers in a pseudorandom order while the service is killed repeatedly. No
-//! acknowledged change is lost, and in the end no resource remains.
+//! Eight users start, pause, resume and delete sandboxes in a pseudorandom order while services are killed repeatedly. No
+//! acknowledged change is lost, and in the end no resource remains. Sandboxes are containers of one service, or pods of a
+//! simulated cluster with three services on one Postgres.
 //!
-//! A short form runs with the other suites; `cargo xtask soak --sandboxes 200 --kills 20 --seed 42` is the long one. The seed
+//! A short form runs with the other suites; `cargo xtask soak --sandboxes 500 --kills 20 --seed 42` is a long one. The seed
 //! determines requests and kills, not the scheduling of the machine, so a failure may need several runs to appear again.
 
 mod end;
+mod place;
 mod sandbox_life;
 mod seeded_random;
 mod soak_client;
@@ -14,9 +16,10 @@ use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
 use acceptance::processes::resident_bytes;
-use acceptance::{Sandboxing, Service, Stub, print_line};
+use acceptance::{Builder, Cluster, Postgres, Sandboxing, Service, Stub, print_line};
 use futures::future::{join, join_all};
 
+use crate::place::Place;
 use crate::sandbox_life::SandboxLife;
 use crate::seeded_random::{SeededRandom, SoakOptions};
 use crate::soak_client::SoakClient;
@@ -25,6 +28,9 @@ use crate::user_loop::{SoakUser, UserLoop};
 const USERS: usize = 8;
 /// Each has at most [`user_loop::MAX_CONCURRENT`] sandboxes at once.
 const MAX_USER_LOOPS: usize = 16;
+const REPLICAS: usize = 3;
+/// Any 32 bytes.
+const MASTER_KEY: &str = "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=";
 /// Maximum additional delay of a kill.
 const MAX_KILL_DELAY_MILLIS: usize = 400;
 
@@ -37,35 +43,65 @@ struct SoakProgress {
     failures: RefCell<Vec<String>>,
 }
 
+fn without_caps(builder: Builder) -> Builder {
+    builder
+        .env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "10000")
+        .env("WORKSPACE_SANDBOX__MAX_RUNNING", "10000")
+}
+
 #[tokio::test]
-async fn killed_services_lose_no_acknowledged_change_and_leave_no_resource() {
+async fn a_killed_service_loses_no_acknowledged_change_and_leaves_no_container() {
+    let stub = Stub::new();
+    let builder = Service::builder().sandboxing(&Sandboxing::docker());
+    let service = without_caps(builder.stub(&stub)).start().await;
+    let place = Place::engine_of(&service);
+    soak(vec![service], &place).await;
+}
+
+#[tokio::test]
+async fn killed_replicas_lose_no_acknowledged_change_and_leave_no_object_of_a_cluster() {
+    let (cluster, postgres) = (Cluster::start(true).await, Postgres::start());
+    let stub = Stub::new();
+    let mut services = Vec::new();
+    for _ in 0..REPLICAS {
+        let builder = cluster
+            .with_stub(Service::builder(), &stub)
+            .env("WORKSPACE_SANDBOX__HOST", "cluster")
+            .env("WORKSPACE_STORAGE__URL", &postgres.url())
+            .env("WORKSPACE_SECRETS__MASTER_KEY", MASTER_KEY);
+        services.push(without_caps(builder).start().await);
+    }
+    let place = Place::Cluster { cluster, postgres };
+    soak(services, &place).await;
+}
+
+async fn soak(mut services: Vec<Service>, place: &Place) {
     let options = SoakOptions::from_environment();
     let started_at = Instant::now();
-    let stub = Stub::new();
-    let builder = Service::builder()
-        .sandboxing(&Sandboxing::docker())
-        .stub(&stub)
-        .env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "10000")
-        .env("WORKSPACE_SANDBOX__MAX_RUNNING", "10000");
-    let mut service = builder.start().await;
     let users: Vec<SoakUser> = (0..USERS)
-        .map(|number| SoakUser::new(service.user(&format!("soak-{number}"))))
+        .map(|number| SoakUser::new(services[0].user(&format!("soak-{number}"))))
         .collect();
-    let client = SoakClient::new(&service.url());
+    let client = SoakClient::new(&services);
     let progress = SoakProgress::default();
 
-    let kept = run_users(&mut service, options, &users, &client, &progress).await;
+    let kept = run_users(&mut services, options, &users, &client, &progress).await;
     let failures = progress.failures.borrow().join("\n\n");
     assert!(failures.is_empty(), "seed {}: {failures}", options.seed);
-    let lost = end::compare(&service, &users, &client, kept).await;
-    assert!(lost.is_ok(), "seed {}: {}", options.seed, lost.unwrap_err());
-    let memory = resident_bytes(service.pid()).unwrap_or_default() >> 20;
-    let left = end::assert_nothing_left(&mut service, &users, &client).await;
-    assert!(left.is_ok(), "seed {}: {}", options.seed, left.unwrap_err());
+    if let Err(lost) = end::compare(&services, place, &users, &client, kept).await {
+        panic!("seed {}: {lost}", options.seed);
+    }
+    let memory = services
+        .iter()
+        .map(|it| resident_bytes(it.pid()).unwrap_or_default());
+    let memory = memory.max().unwrap_or_default() >> 20;
+    if let Err(left) = end::assert_nothing_left(&mut services, place, &users, &client).await {
+        panic!("seed {}: {left}", options.seed);
+    }
     print_line(&format!(
-        "soak with seed {}: {} kills, {USERS} users, {} sandboxes, {client}, {} s, {memory} MiB resident; left: no \
-         container, volume, network, row or capacity; nothing acknowledged was lost",
+        "soak with seed {}: {} services, {} kills, {USERS} users, {} sandboxes, {client}, {} s, at most {memory} MiB \
+         resident; left: no object, row or capacity; nothing acknowledged was lost",
         options.seed,
+        services.len(),
         options.kills,
         options.sandboxes,
         started_at.elapsed().as_secs(),
@@ -74,7 +110,7 @@ async fn killed_services_lose_no_acknowledged_change_and_leave_no_resource() {
 
 /// Runs all users and the kills concurrently. Returns the sandboxes that were not deleted.
 async fn run_users(
-    service: &mut Service,
+    services: &mut [Service],
     options: SoakOptions,
     users: &[SoakUser],
     client: &SoakClient,
@@ -96,7 +132,7 @@ async fn run_users(
         progress.is_over.set(true);
         kept.into_iter().flatten().collect()
     };
-    let (kept, ()) = join(loops, kill_service(service, options, progress)).await;
+    let (kept, ()) = join(loops, kill_services(services, options, progress)).await;
     kept
 }
 
@@ -115,8 +151,8 @@ async fn run(mut user_loop: UserLoop<'_>, progress: &SoakProgress) -> Vec<Sandbo
     user_loop.into_lives()
 }
 
-/// Kills the service at pseudorandom moments, some of them during its start.
-async fn kill_service(service: &mut Service, options: SoakOptions, progress: &SoakProgress) {
+/// Kills one of the services at pseudorandom moments, some of them during its start.
+async fn kill_services(services: &mut [Service], options: SoakOptions, progress: &SoakProgress) {
     let mut dice = SeededRandom::new(options.seed, usize::MAX);
     let all = 2 * options.sandboxes;
     let mut moments: Vec<usize> = (0..options.kills).map(|_| 1 + dice.roll(all - 2)).collect();
@@ -131,7 +167,8 @@ async fn kill_service(service: &mut Service, options: SoakOptions, progress: &So
         }
         let delay = u64::try_from(dice.roll(MAX_KILL_DELAY_MILLIS)).unwrap_or(0);
         tokio::time::sleep(Duration::from_millis(delay)).await;
-        service.restart().await;
+        let killed = dice.roll(services.len());
+        services[killed].restart().await;
         print_line(&format!(
             "kill {} of {} at {} of {all}",
             number + 1,

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use acceptance::Service;
 use acceptance::client::is_proxy_error;
 use acceptance::proxy::relay::client_builder_for;
 use reqwest::Method;
@@ -45,10 +46,10 @@ fn brief(body: &Value) -> String {
     )
 }
 
-/// The client of all users.
+/// The client of all users. It sends its requests to each of the services in turn.
 pub(crate) struct SoakClient {
     http: reqwest::Client,
-    url: String,
+    urls: Vec<String>,
     started_at: Instant,
     sent: Cell<u64>,
     cut: Cell<u64>,
@@ -70,14 +71,17 @@ impl fmt::Display for SoakClient {
 }
 
 impl SoakClient {
-    pub(crate) fn new(url: &str) -> Self {
-        let (http, url) = client_builder_for(url);
+    pub(crate) fn new(services: &[Service]) -> Self {
+        let (mut urls, mut builder) = (Vec::new(), None);
+        for service in services {
+            let (http, url) = client_builder_for(&service.url());
+            urls.push(url);
+            builder = Some(http);
+        }
+        let http = builder.expect("a service").timeout(WAIT_TIMEOUT);
         Self {
-            http: http
-                .timeout(WAIT_TIMEOUT)
-                .build()
-                .expect("a client without TLS can be built"),
-            url,
+            http: http.build().expect("a client without TLS can be built"),
+            urls,
             started_at: Instant::now(),
             sent: Cell::default(),
             cut: Cell::default(),
@@ -96,6 +100,11 @@ impl SoakClient {
         self.started_at.elapsed()
     }
 
+    fn next_url(&self) -> &str {
+        let sent = usize::try_from(self.sent.get()).unwrap_or(0);
+        &self.urls[sent % self.urls.len()]
+    }
+
     /// Sends one request.
     pub(crate) async fn send(
         &self,
@@ -104,8 +113,8 @@ impl SoakClient {
         path: &str,
         repeatable: Option<&str>,
     ) -> SoakOutcome {
+        let url = format!("{}{path}", self.next_url());
         self.sent.set(self.sent.get() + 1);
-        let url = format!("{}{path}", self.url);
         let mut request = self.http.request(method.clone(), url);
         request = request.header("X-Session-API-Key", key);
         if let Some(repeatable) = repeatable {
@@ -155,11 +164,12 @@ impl SoakClient {
         Err(format!("GET {path} got no response in ten attempts"))
     }
 
-    /// Waits until the service answers, as a proxy does.
+    /// Waits until the service of the next request answers, as a proxy does.
     pub(crate) async fn until_up(&self) -> Result<(), String> {
         let waiting = Instant::now();
+        let alive = format!("{}/alive", self.next_url());
         while waiting.elapsed() < RESTART_TIMEOUT {
-            let alive = self.http.get(format!("{}/alive", self.url)).send().await;
+            let alive = self.http.get(&alive).send().await;
             if alive.is_ok_and(|answer| answer.status().is_success()) {
                 return Ok(());
             }

@@ -83,7 +83,10 @@ pub(crate) const SUITES: [(&str, Access); 26] = [
             "is about the service's own limits of connections, which nginx would keep to itself",
         ),
     ),
-    ("soak", Access::Proxied),
+    (
+        "soak",
+        Access::Direct("has a cluster of its own, whose pods call the service's own port"),
+    ),
     ("telemetry", Access::Proxied),
     // The page compares the origin that the service writes into it with its own.
     ("web_app", Access::BothNightly),

@@ -1,4 +1,4 @@
-//! Long versions of short tests: hostile requests, and sandboxes of a service that is killed repeatedly.
+//! Long versions of short tests: hostile requests, and sandboxes of services that are killed repeatedly.
 
 use crate::install::{debian, engine, images};
 use crate::run::{cargo, programs, run, say};
@@ -12,8 +12,8 @@ pub(crate) struct SoakArgs {
     /// Maximum minutes of hostile requests.
     #[arg(long, conflicts_with = "sandboxes")]
     minutes: Option<u64>,
-    /// Number of containers that users start, pause, resume and delete while the service is killed. About 40 exist at
-    /// once.
+    /// Number of sandboxes that users start, pause, resume and delete while services are killed: as containers of one
+    /// service, then as pods of a simulated cluster with three services on one Postgres. About 40 exist at once.
     #[arg(long)]
     sandboxes: Option<u64>,
     /// Number of kills of the service, with `--sandboxes`.
@@ -73,7 +73,7 @@ pub(crate) fn build(profile: Option<&str>) -> anyhow::Result<()> {
         .args(profile))
 }
 
-/// Starts, pauses, resumes and deletes containers while the service is killed. A failure prints the seed and the
+/// Starts, pauses, resumes and deletes containers and pods while services are killed. A failure prints the seed and the
 /// sandbox's operations.
 pub(crate) fn sandboxes(
     sandboxes: u64,
@@ -81,19 +81,20 @@ pub(crate) fn sandboxes(
     seed: u64,
     release: bool,
 ) -> anyhow::Result<()> {
-    say("the engine, and the image of the stub agent server");
+    say("the engine, a Postgres server, and the image of the stub agent server");
     debian::libraries()?;
     engine::prepare()?;
+    debian::tools()?;
     images::stub(&programs()?.stub)?;
     let profile = profile(release);
     if release {
         build(profile)?;
     }
-    say("sandboxes of a service that is killed");
+    say("sandboxes of services that are killed");
     run(cargo()
         .args(["test", "-p", "acceptance", "--test", "soak"])
         .args(profile)
-        .args(["--", "--nocapture"])
+        .args(["--", "--nocapture", "--test-threads=1"])
         .env("SOAK_SANDBOXES", sandboxes.to_string())
         .env("SOAK_KILLS", kills.to_string())
         .env("SOAK_SEED", seed.to_string()))

@@ -144,10 +144,10 @@ fn describe_delay(pod: &Pod) -> String {
     if !leaves(&pod.metadata) {
         return "was moved by the cluster, and does not come up at its new place".to_owned();
     }
-    // A node that works ends its pods.
+    // A node that works ends its pods in time.
     let node = pod.spec.as_ref().and_then(|it| it.node_name.as_deref());
     format!(
-        "was on the node {}, which does not answer: the operator has to bring it back, or to remove it from the cluster",
+        "was on the node {}, which does not end its pod: the operator has to check the node, and to remove it from the cluster if it is lost",
         node.unwrap_or("(unknown)")
     )
 }
@@ -276,7 +276,7 @@ mod tests {
         for (field, explanation) in [
             (
                 "deletionTimestamp",
-                "was on the node n1, which does not answer",
+                "was on the node n1, which does not end its pod",
             ),
             ("creationTimestamp", "does not come up at its new place"),
         ] {

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use acceptance::{Cluster, Engine, Postgres, Sandboxing, Service};
 
-/// Fields are dropped in order: what they belong to ends before.
+/// What runs the sandboxes.
 pub(crate) enum Place {
     /// Containers of an engine, named after the installation. Rows are in the service's `SQLite`.
     Engine { engine: Engine, instance: String },

@@ -21,7 +21,7 @@ pub(crate) struct NightlyArgs {
     seed: u64,
 }
 
-/// Number of containers that the soak creates, and of kills of the service meanwhile.
+/// Number of sandboxes that each part of the soak creates, and of kills meanwhile.
 const SOAK_SANDBOXES: u64 = 200;
 const SOAK_KILLS: u64 = 20;
 /// Size of the file that the proxies transfer.
@@ -87,7 +87,7 @@ fn long_runs(report: &mut RunReport, causes: &mut Vec<String>, args: NightlyArgs
     attempt(report, causes, "large files", || {
         soak::transfer(TRANSFER_MIB, false)
     });
-    attempt(report, causes, "containers, service killed", || {
+    attempt(report, causes, "sandboxes, services killed", || {
         soak::sandboxes(SOAK_SANDBOXES, SOAK_KILLS, seed, false)
     });
     attempt(report, causes, "replicas killed", || {

@@ -29,7 +29,7 @@ pub const MAX_PROFILES_PER_USER: usize = 10;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum ProfileRefusal {
-    /// The user has stored no settings yet, from which the profile would be copied, or that would have it.
+    /// The user has stored no settings yet, which would have the model to copy, or the profile to rename.
     NoSettings,
     NotFound(String),
     NameTaken(String),

@@ -204,11 +204,23 @@ impl Monitor {
         if self.is_exit_requested.load(Ordering::SeqCst) {
             return Ok(());
         }
-        let _guard = inner.lock(&self.id).await?;
+        let lock = inner.lock_existing(&self.id).await;
         // An operation may have requested the exit while this task waited.
         if self.is_exit_requested.load(Ordering::SeqCst) {
             return Ok(());
         }
+        let report = |state| {
+            let id = self.id.clone();
+            inner.tasks.report(BackendFact { id, state });
+        };
+        let _guard = match lock {
+            // Another service removed it, or an earlier operation of this one.
+            Err(SandboxError::NotFound) => {
+                report(BackendState::Absent);
+                return Ok(());
+            }
+            other => other?,
+        };
         let state = inner.load(&self.id).await?;
         // Under the lock, `starting` was left by an interrupted start (every other one has written `running` by now): the
         // process that was found by its marker and monitored since is the one of that start.
@@ -228,10 +240,6 @@ impl Monitor {
             tracing::warn!(sandbox.id = %self.id, error = %chain(&error), "cannot kill all processes of a crashed sandbox");
         }
         inner.remove_cgroup(&self.id).await?;
-        let report = |state| {
-            let id = self.id.clone();
-            inner.tasks.report(BackendFact { id, state });
-        };
         let Some(state) = state else {
             report(BackendState::Absent);
             return Ok(());

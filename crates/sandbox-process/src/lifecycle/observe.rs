@@ -119,7 +119,10 @@ impl ProcessInner {
         id: &SandboxId,
         key: ProcessKey,
     ) -> Result<Option<BackendState>, SandboxError> {
-        let _guard = self.lock(id).await?;
+        let _guard = match self.lock_existing(id).await {
+            Err(SandboxError::NotFound) => return Ok(None),
+            other => other?,
+        };
         let (state, marker) = (self.load(id).await?, self.marker(id));
         let current = blocking(move || state?.find_process(&marker)).await?;
         if current != Some(key) {

@@ -81,7 +81,7 @@ impl ProcessInner {
     }
 
     /// Locks a sandbox that has a directory or a process. Removes the lock file of a sandbox that has neither.
-    async fn lock_existing(
+    pub(crate) async fn lock_existing(
         self: &Arc<Self>,
         id: &SandboxId,
     ) -> Result<SandboxFileLock, SandboxError> {

@@ -8,7 +8,7 @@ use sandbox_process::ProcessSandboxes;
 use secrecy::SecretString;
 
 use super::support::{
-    ProcessFixture, exit_reported, launch, process_state, signal, state, wait_until,
+    ProcessFixture, exit_reported, launch, next_state, process_state, signal, state, wait_until,
 };
 
 #[tokio::test]
@@ -58,6 +58,23 @@ async fn the_next_service_stops_an_adopted_sandbox() {
         Some(BackendState::Stopped)
     );
     second.remove(&launch.id).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_removal_by_another_service_leaves_no_lock() {
+    let fixture = ProcessFixture::new();
+    let (first, second) = (fixture.backend().await, fixture.backend().await);
+    let launch = launch("s1");
+    first.start(&launch).await.unwrap();
+    let mut facts = second.watch();
+    // It monitors the process from now on.
+    second.list().await.unwrap();
+    first.remove(&launch.id).await.unwrap();
+    assert_eq!(
+        next_state(&mut facts, &launch.id).await,
+        BackendState::Absent
+    );
+    assert!(!fixture.root(&launch.id).with_extension("lock").exists());
 }
 
 #[tokio::test]

@@ -13,8 +13,8 @@ use domain::sandbox::{
     BackendFact, BackendState, PrepareProgress, SandboxLaunch, SandboxLifecycle,
 };
 use endpoint_guard::EndpointGuard;
-use futures::StreamExt;
 use futures::stream::BoxStream;
+use futures::{StreamExt, future::ready};
 use sandbox_process::launcher::Launcher;
 use sandbox_process::{
     AgentServerSource, Confinement, NetworkPolicy, ProcessConfig, ProcessLimits, ProcessSandboxes,
@@ -241,25 +241,28 @@ pub(crate) async fn state(backend: &ProcessSandboxes, id: &SandboxId) -> Option<
     backend.inspect(id).await.unwrap()
 }
 
+/// The next reported state of a sandbox.
+pub(crate) async fn next_state(
+    facts: &mut BoxStream<'static, BackendFact>,
+    id: &SandboxId,
+) -> BackendState {
+    let mut of_sandbox = facts.filter(|fact| ready(fact.id == *id));
+    let fact = tokio::time::timeout(WAIT_TIMEOUT, of_sandbox.next()).await;
+    fact.expect("a reported state")
+        .expect("the stream of facts does not end")
+        .state
+}
+
 /// The detail of the next reported exit.
 pub(crate) async fn exit_reported(
     facts: &mut BoxStream<'static, BackendFact>,
     id: &SandboxId,
 ) -> String {
-    let detail = async {
-        loop {
-            let fact = facts
-                .next()
-                .await
-                .expect("the stream of facts does not end");
-            if let (true, BackendState::Exited { detail }) = (fact.id == *id, fact.state) {
-                return detail;
-            }
+    loop {
+        if let BackendState::Exited { detail } = next_state(facts, id).await {
+            return detail;
         }
-    };
-    tokio::time::timeout(WAIT_TIMEOUT, detail)
-        .await
-        .expect("a reported exit")
+    }
 }
 
 /// Not a test: the listening agent server, if the environment makes this binary one.

@@ -52,7 +52,7 @@ pub(crate) async fn run(shared: Arc<Shared>, claims: PathBuf) {
                     else {
                         continue;
                     };
-                    match spawn(&claims, &pod, &address, variables) {
+                    match spawn(&claims, &pod, &address, variables).await {
                         Ok((child, id)) => {
                             processes.insert(uid.clone(), id);
                             shared.change(|state| set_running(state, &pod, &address));
@@ -114,13 +114,39 @@ fn fail(state: &mut ClusterState, mut pod: Value, message: &str) {
     state.store.replace(Kind::Pod, pod);
 }
 
-fn spawn(
+/// Runs the containers before the usual one, and starts that.
+async fn spawn(
     claims: &Path,
     pod: &Value,
     address: &str,
     variables: BTreeMap<String, String>,
 ) -> std::io::Result<(Child, Pid)> {
-    let container = &pod["spec"]["containers"][0];
+    let claim = claims.join(name(pod));
+    std::fs::create_dir_all(&claim)?;
+    let spec = &pod["spec"];
+    for container in spec["initContainers"].as_array().into_iter().flatten() {
+        let output = program(&claim, container, address).output().await?;
+        if !output.status.success() {
+            let text = String::from_utf8_lossy(&output.stderr);
+            return Err(std::io::Error::other(text.into_owned()));
+        }
+    }
+    let mut command = program(&claim, &spec["containers"][0], address);
+    let child = command
+        .envs(variables)
+        .process_group(0)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let id = child
+        .id()
+        .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    let id = id.ok_or(std::io::ErrorKind::NotFound)?;
+    Ok((child, id))
+}
+
+/// The program of a container, with the variables that it sets itself.
+fn program(claim: &Path, container: &Value, address: &str) -> Command {
     let words = |key: &str| -> Vec<String> {
         let words = container[key].as_array().into_iter().flatten();
         let words = words.filter_map(Value::as_str);
@@ -128,15 +154,15 @@ fn spawn(
             .map(|word| word.replace("$(POD_IP)", address))
             .collect()
     };
-    let claim = claims.join(name(pod));
-    std::fs::create_dir_all(&claim)?;
+    let variables = container["env"].as_array().into_iter().flatten();
+    let variables = variables.filter_map(|it| Some((it["name"].as_str()?, it["value"].as_str()?)));
     let mount = container["volumeMounts"][0]["mountPath"]
         .as_str()
         .unwrap_or_default();
     let mut command = Command::new("unshare");
     command
         .args(["--mount", "--map-root-user", "sh", "-c", RUN, "sh"])
-        .arg(&claim)
+        .arg(claim)
         .arg(mount)
         .args(words("command"))
         .args(words("args"))
@@ -148,17 +174,9 @@ fn spawn(
         .env("HOME", mount)
         .envs(variables)
         .env(ADDRESS, address)
-        .process_group(0)
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
         .kill_on_drop(true);
-    let child = command.spawn()?;
-    let id = child
-        .id()
-        .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-    let id = id.ok_or(std::io::ErrorKind::NotFound)?;
-    Ok((child, id))
+    command
 }
 
 /// Waits for the end of a process, and copies its log. Returns the pod's uid.

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use async_trait::async_trait;
 use domain::id::{OwnerId, SandboxId, SpecId};
 use domain::sandbox::{
@@ -14,7 +15,7 @@ use domain::sandbox::{
 use endpoint_guard::{EndpointGuard, GuardError, ListeningSocket};
 use futures::stream::BoxStream;
 use moka::sync::Cache;
-use sandbox_provider::BackendTasks;
+use sandbox_provider::{BackendTasks, accept_for_gateway};
 use secrecy::SecretString;
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
@@ -27,6 +28,7 @@ use crate::config::{KubernetesConfig, KubernetesSpec};
 use crate::errors::ClusterError;
 use crate::manifest::{address, fingerprint};
 use crate::names;
+use crate::proxy::{self, PodAddresses};
 
 pub(crate) const NAME: &str = "kubernetes";
 
@@ -53,6 +55,7 @@ pub(crate) struct KubernetesInner {
     pub(crate) cluster: Cluster,
     pub(crate) changes: Changes,
     pub(crate) removed: Cache<SandboxId, ()>,
+    pub(crate) addresses: Arc<PodAddresses>,
     /// The uid of the pod that was last seen to run, by the name of its objects.
     pub(crate) running_pods: Cache<String, String>,
     /// `None` until the first answer of the API server, or its absence.
@@ -79,6 +82,7 @@ impl KubernetesSandboxes {
                 .max_capacity(MAX_REMOVED)
                 .time_to_live(REMOVED_LIFETIME)
                 .build(),
+            addresses: Arc::default(),
             running_pods: Cache::new(MAX_RUNNING_PODS),
             reachability: watch::Sender::new(None),
             starts: Semaphore::new(MAX_PARALLEL_STARTS),
@@ -89,6 +93,24 @@ impl KubernetesSandboxes {
         inner.tasks.spawn(Arc::clone(&inner).follow_pods());
         inner.tasks.spawn(Arc::clone(&inner).follow_sandboxes());
         Ok(Self { inner })
+    }
+
+    /// Listens for the connections of pods to other machines, if they have a proxy.
+    ///
+    /// # Errors
+    /// Another program uses the port.
+    pub fn listen(&self) -> anyhow::Result<()> {
+        let config = &self.inner.config;
+        if let (Some(gateway), Some(port)) = (&config.egress, config.proxy_port) {
+            let listener = proxy::listen(port).with_context(|| {
+                format!("cannot listen at port {port} for sandboxes: free it, or choose another one in kubernetes.proxy_port")
+            })?;
+            let addresses = Arc::clone(&self.inner.addresses) as _;
+            let tasks = self.inner.tasks.clone();
+            let accepted = accept_for_gateway(listener, Arc::clone(gateway), addresses, tasks);
+            self.inner.tasks.spawn(accepted);
+        }
+        Ok(())
     }
 
     pub(crate) fn inner(&self) -> &KubernetesInner {

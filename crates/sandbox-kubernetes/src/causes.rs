@@ -6,7 +6,7 @@ use domain::sandbox::SandboxError;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::DynamicObject;
 
-use crate::state::{condition, container, message};
+use crate::state::{condition, containers, message};
 
 /// An image name, a template or a policy that no time mends.
 const AT_ONCE: Duration = Duration::ZERO;
@@ -56,15 +56,15 @@ impl Obstacle {
 
     /// What keeps a pod from running. The events are its own, in any order.
     pub(crate) fn of_pod(pod: &Pod, events: &[Event]) -> Option<Self> {
-        let waiting = container(pod).and_then(|it| it.state.as_ref()?.waiting.as_ref());
-        if let Some(reason) = waiting.and_then(|it| it.reason.as_deref()) {
-            let message = waiting.and_then(|it| it.message.as_deref());
+        let waiting = containers(pod).filter_map(|it| it.state.as_ref()?.waiting.as_ref());
+        let mut obstacles = waiting.filter_map(|it| {
+            let (reason, message) = (it.reason.as_deref()?, it.message.as_deref());
             // The back-off hides the cause, which is in an event.
             let cause = newest(events, &["Failed"]).filter(|_| reason == "ImagePullBackOff");
-            let found = Self::new(reason, cause.or(message).unwrap_or_default());
-            if found.is_some() {
-                return found;
-            }
+            Self::new(reason, cause.or(message).unwrap_or_default())
+        });
+        if let Some(found) = obstacles.next() {
+            return Some(found);
         }
         let conditions = pod.status.as_ref().and_then(|it| it.conditions.as_ref());
         let scheduled = conditions.and_then(|all| {

@@ -5,10 +5,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use domain::agent::spending::NanoUsd;
+use domain::egress_list::EgressList;
 use domain::id::{HostId, SpecId};
+use ipnet::Ipv4Net;
 use sandbox_provider::container_settings::ExposedPort;
+use sandbox_provider::{EgressPolicy, EgressSlot};
 use secrecy::SecretString;
 use settings::{SettingLayers, SettingReader};
+use url::Url;
 
 use crate::section::SECTION;
 
@@ -31,6 +35,20 @@ pub struct KubernetesConfig {
     pub pull_secrets: Vec<String>,
     /// Labels that a node must have.
     pub node_selector: BTreeMap<String, String>,
+    /// Where pods reach the service, as far as that is configured. Only `doctor` asks: each launch has its own address.
+    pub callback_url: Option<Url>,
+    /// What sandboxes reach beside the service.
+    pub policy: EgressPolicy,
+    /// Whether the network of the cluster keeps the policy.
+    pub enforces_egress: bool,
+    /// The service's forward proxy, for pods that use it.
+    pub egress: Option<EgressSlot>,
+    /// Whether new pods use it.
+    pub has_proxy: bool,
+    /// The port of the proxy, at the host of the callbacks. `None`: it does not listen.
+    pub proxy_port: Option<u16>,
+    /// Private networks that pods reach through the proxy.
+    pub reachable_networks: Vec<Ipv4Net>,
     /// The templates, the default first. Never empty.
     pub specs: Vec<KubernetesSpec>,
     /// Time for a stopped agent server to deliver its last events before it is killed.
@@ -49,7 +67,7 @@ pub enum ClusterAccess {
     /// With the current context of a file.
     File(PathBuf),
     /// Without credentials, for a fake API server.
-    Address(url::Url),
+    Address(Url),
 }
 
 /// Which objects make pods.
@@ -104,6 +122,8 @@ pub struct KubernetesSpec {
     pub conversation_budget: Option<NanoUsd>,
     /// The ports that clients may reach, among them `AGENT_SERVER`.
     pub ports: Vec<ExposedPort>,
+    /// The hosts that its sandboxes may reach with [`EgressPolicy::AllowList`]. `None`: those of `egress.allow`.
+    pub egress: Option<EgressList>,
 }
 
 impl KubernetesConfig {

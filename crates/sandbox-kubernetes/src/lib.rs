@@ -13,6 +13,7 @@
 
 mod backend;
 mod causes;
+mod certificates;
 mod changes;
 mod cluster;
 mod config;
@@ -25,6 +26,7 @@ mod logs;
 mod manifest;
 mod names;
 mod provider;
+mod proxy;
 mod section;
 mod settings;
 mod state;

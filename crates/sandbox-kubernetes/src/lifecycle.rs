@@ -16,6 +16,7 @@ use crate::config::{KubernetesSpec, PodEngine};
 use crate::errors::{ClusterError, ErrorKind};
 use crate::manifest::{DESIRED_RUNNING, DESIRED_STOPPED, RUNNING, SUSPENDED, SandboxManifest};
 use crate::names;
+use crate::proxy;
 use crate::state::{PodPhase, PodState, address, advice, describe_end, leaves, mode, phase};
 
 /// Time between two looks that no change caused: the first, and the longest.
@@ -204,6 +205,8 @@ impl KubernetesInner {
             }
         };
         manifest.claim = claim.metadata.uid.as_deref().unwrap_or_default();
+        manifest.authority = self.authority(&launch.id)?;
+        manifest.host_addresses = proxy::host_addresses(&self.config, launch).await?;
         self.write_secret(&manifest, &name).await?;
         match self.create_pod(&manifest).await? {
             Some(made) => Ok(Found {
@@ -271,17 +274,26 @@ impl KubernetesInner {
     /// Lets the controller make a pod for a suspended `Sandbox`. Returns what there is now.
     async fn resume(&self, launch: &SandboxLaunch, found: &Found) -> Result<Found, SandboxError> {
         let name = self.cluster.names.of(&launch.id);
+        let claim = found.claim.as_ref().map(|it| &it.metadata);
+        let former = claim.and_then(|it| names::text(it, names::PROXY));
+        let mut proxy = former.map(str::to_owned);
         // Without its template, the variables of its creation stay.
-        if let (Ok(spec), Some(claim)) = (self.spec(&launch.spec), &found.claim) {
-            let manifest = SandboxManifest {
-                claim: claim.metadata.uid.as_deref().unwrap_or_default(),
+        if let (Ok(spec), Some(claim)) = (self.spec(&launch.spec), claim) {
+            let mut manifest = SandboxManifest {
+                claim: claim.uid.as_deref().unwrap_or_default(),
                 ..self.manifest(launch, spec)
             };
+            // Its pods are made as they were at its creation: without one, nothing writes the certificates.
+            manifest.proxy = manifest
+                .proxy
+                .filter(|_| former.is_some_and(|it| !it.is_empty()));
             self.write_secret(&manifest, &name).await?;
+            proxy = manifest.proxy;
         }
         let change = [
             (names::DESIRED, Some(DESIRED_RUNNING)),
             (names::POD_UID, None),
+            (names::PROXY, proxy.as_deref()),
         ];
         let claim = self.cluster.annotate(&name, &change).await?;
         match self.set_mode(&name, found, RUNNING).await? {
@@ -390,7 +402,15 @@ impl KubernetesInner {
         }
     }
 
-    /// What a sandbox needs. Its claim and the version of `Sandbox` resources may be unknown.
+    /// The certificate of a sandbox's authority. Empty: the proxy stands for no host.
+    fn authority(&self, id: &SandboxId) -> Result<String, SandboxError> {
+        let gateway = self.config.egress.as_ref().and_then(|slot| slot.get());
+        let authority = gateway.map(|gateway| gateway.authority(id)).transpose();
+        let authority = authority.map_err(SandboxError::other)?.flatten();
+        Ok(authority.unwrap_or_default())
+    }
+
+    /// What a sandbox needs. Its claim, the version of `Sandbox` resources and its authority may be unknown.
     pub(crate) fn manifest<'a>(
         &'a self,
         launch: &'a SandboxLaunch,
@@ -403,6 +423,9 @@ impl KubernetesInner {
             launch,
             api_version: "",
             claim: "",
+            proxy: proxy::address(&self.config, spec, launch),
+            host_addresses: Vec::new(),
+            authority: String::new(),
         }
     }
 }

@@ -3,13 +3,17 @@
 //! Knows: `restartPolicy: Never` keeps a pod whose process ended, so that its end is a fact in the cluster. Keys are in the
 //! Secret alone: more people can read pods than Secrets.
 
+use std::net::IpAddr;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use domain::sandbox::SandboxLaunch;
+use sandbox_provider::EgressPolicy;
 use secrecy::ExposeSecret as _;
 use serde_json::{Map, Value, json};
 use url::Url;
 
+use crate::certificates;
 use crate::config::{KubernetesConfig, KubernetesSpec, PodEngine};
 use crate::environment;
 use crate::names::{self, Names, Texts};
@@ -33,6 +37,12 @@ pub(crate) struct SandboxManifest<'a> {
     pub(crate) api_version: &'a str,
     /// The uid of the claim, which owns the other objects: the cluster deletes what comes too late.
     pub(crate) claim: &'a str,
+    /// The forward proxy that the pod uses, as HOST:PORT.
+    pub(crate) proxy: Option<String>,
+    /// The addresses of the host of its callbacks, if pods look up no names.
+    pub(crate) host_addresses: Vec<IpAddr>,
+    /// The certificate of the sandbox's authority, which the proxy uses.
+    pub(crate) authority: String,
 }
 
 impl SandboxManifest<'_> {
@@ -101,11 +111,12 @@ impl SandboxManifest<'_> {
             (names::PORTS, &ports.join(",")),
             (names::WORKSPACE, &self.spec.working_dir),
             (names::DESIRED, DESIRED_RUNNING),
+            (names::PROXY, self.proxy.as_deref().unwrap_or_default()),
         ])
     }
 
     pub(crate) fn secret(&self) -> Value {
-        let variables = environment::variables(self.spec, self.launch);
+        let variables = environment::variables(self.spec, self.launch, self.proxy.as_deref());
         let data: Map<String, Value> = variables
             .iter()
             .map(|(name, value)| (name.clone(), json!(STANDARD.encode(value.expose_secret()))))
@@ -181,6 +192,12 @@ impl SandboxManifest<'_> {
                 "persistentVolumeClaim": {"claimName": self.name()},
             }],
         });
+        if self.config.policy != EgressPolicy::Open {
+            self.take_names(&mut spec);
+        }
+        if self.proxy.is_some() {
+            spec["initContainers"] = json!([self.certificate_writer()]);
+        }
         set_optional(&mut spec, "runtimeClassName", runtime_class.as_ref());
         if !self.config.node_selector.is_empty() {
             spec["nodeSelector"] = json!(self.config.node_selector);
@@ -192,19 +209,49 @@ impl SandboxManifest<'_> {
         spec
     }
 
+    /// Lets a pod look up no names, which could carry data, and know the host of its callbacks all the same.
+    fn take_names(&self, spec: &mut Value) {
+        let host = self.launch.webhook_url.host_str();
+        let aliases = self.host_addresses.iter();
+        let aliases = aliases.map(|address| json!({"ip": address, "hostnames": [host]}));
+        spec["hostAliases"] = aliases.collect();
+        spec["dnsPolicy"] = json!("None");
+        // Nothing answers there, so programs do not wait.
+        spec["dnsConfig"] = json!({"nameservers": ["127.0.0.1"]});
+    }
+
     fn container(&self) -> Value {
         let spec = self.spec;
         let ports = spec.ports.iter();
         let ports: Vec<_> = ports
             .map(|port| json!({"name": port_name(&port.name), "containerPort": port.port, "protocol": "TCP"}))
             .collect();
-        let mut container = json!({
-            "name": CONTAINER,
+        let mut container = self.container_basis();
+        container["name"] = json!(CONTAINER);
+        container["envFrom"] = json!([{"secretRef": {"name": self.name()}}]);
+        container["ports"] = json!(ports);
+        set_optional(&mut container, "command", spec.entrypoint.as_ref());
+        set_optional(&mut container, "args", spec.command.as_ref());
+        container
+    }
+
+    /// Writes the file of trusted certificates, and ends.
+    fn certificate_writer(&self) -> Value {
+        let mut container = self.container_basis();
+        let own = certificates::writer(self.spec, &self.authority);
+        for (key, value) in own.as_object().into_iter().flatten() {
+            container[key] = value.clone();
+        }
+        container
+    }
+
+    /// What both containers have in common.
+    fn container_basis(&self) -> Value {
+        let spec = self.spec;
+        json!({
             "image": spec.image,
             "imagePullPolicy": "IfNotPresent",
             "workingDir": spec.volume,
-            "envFrom": [{"secretRef": {"name": self.name()}}],
-            "ports": ports,
             "resources": self.resources(),
             "securityContext": {
                 "allowPrivilegeEscalation": false,
@@ -212,10 +259,7 @@ impl SandboxManifest<'_> {
                 "privileged": false,
             },
             "volumeMounts": [{"name": "workspace", "mountPath": spec.volume}],
-        });
-        set_optional(&mut container, "command", spec.entrypoint.as_ref());
-        set_optional(&mut container, "args", spec.command.as_ref());
-        container
+        })
     }
 
     /// What the pod may use, and what the scheduler reserves for it.

@@ -20,6 +20,8 @@ pub(crate) const CALLBACK: &str = "agent-workspace/callback";
 /// Ports of the sandbox as `NAME=PORT`, separated by commas.
 pub(crate) const PORTS: &str = "agent-workspace/ports";
 pub(crate) const WORKSPACE: &str = "agent-workspace/workspace";
+/// The forward proxy that its pod uses, as HOST:PORT. Empty: none.
+pub(crate) const PROXY: &str = "agent-workspace/proxy";
 /// The intent for a plain pod: `running` or `stopped`. A `Sandbox` has its own.
 pub(crate) const DESIRED: &str = "agent-workspace/desired";
 /// The pod that the last start found.

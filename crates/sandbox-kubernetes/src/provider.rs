@@ -8,7 +8,7 @@ use domain::clock::{Clock as _, SystemClock, Timestamp};
 use domain::id::HostId;
 use domain::sandbox::SandboxSpec;
 use sandbox_provider::{
-    BackendFeatures, CallbackCheck, ConfiguredBackend, DoctorReport, Installation,
+    BackendFeatures, CallbackCheck, ConfiguredBackend, DoctorReport, EgressRoute, Installation,
     SandboxNetworking, SandboxPorts, SandboxProvider, SpecList, shown_variables,
 };
 use settings::{SettingReader, SettingSection};
@@ -65,7 +65,7 @@ impl ConfiguredBackend for ConfiguredKubernetes {
             noun: "pods",
             is_isolated: true,
             single_user: None,
-            enforces_egress: false,
+            enforces_egress: self.0.enforces_egress,
             can_share_host: true,
             // Pods have memory limits of their own.
             warm: 1,
@@ -86,6 +86,8 @@ impl ConfiguredBackend for ConfiguredKubernetes {
     async fn open(&self, installation: &Installation<'_>) -> anyhow::Result<SandboxPorts> {
         let specs = specs(&self.0.specs, SystemClock.now());
         let backend = Arc::new(self.connect(installation).await?);
+        backend.listen()?;
+        let route = |slot| EgressRoute::new(slot, &self.0.reachable_networks);
         Ok(SandboxPorts {
             backend: Arc::clone(&backend) as _,
             lifecycle: Arc::clone(&backend) as _,
@@ -93,7 +95,7 @@ impl ConfiguredBackend for ConfiguredKubernetes {
             endpoints: backend,
             specs,
             callbacks: None,
-            egress: None,
+            egress: self.0.egress.as_ref().map(route),
             gateway: None,
         })
     }
@@ -123,7 +125,7 @@ fn specs(all: &[KubernetesSpec], now: Timestamp) -> SpecList {
         working_dir: spec.working_dir.clone(),
         idle_stop: spec.idle_stop,
         lifetime: spec.lifetime,
-        egress: None,
+        egress: spec.egress.clone(),
         conversation_budget: spec.conversation_budget,
     };
     SpecList(all.iter().map(api_spec).collect())

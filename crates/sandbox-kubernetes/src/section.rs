@@ -26,6 +26,7 @@ pub(crate) const SECTION: SettingSection = SettingSection {
             "kubernetes.secret_env",
             "kubernetes.secret_env_file",
             "kubernetes.ports",
+            "kubernetes.egress_allow",
             "sandbox.idle_stop",
             "sandbox.lifetime",
             "sandbox.conversation_budget",

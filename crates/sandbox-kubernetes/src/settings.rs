@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use domain::id::HostId;
 use sandbox_provider::container_settings::{
-    capabilities, cpus, directory, exposed_ports, id_and_image, is_inside, memory, secret_env,
-    templates,
+    capabilities, cpus, directory, egress_allow, exposed_ports, id_and_image, is_inside, memory,
+    secret_env, templates,
 };
+use sandbox_provider::{EgressPolicy, EgressSlot, reachable_network, sends_secrets};
 use settings::SettingReader;
 
 use crate::config::{ClusterAccess, KubernetesConfig, KubernetesSpec, PodEngine};
@@ -20,6 +21,18 @@ const DEFAULT_DISK_BYTES: u64 = 20 << 30;
 impl KubernetesConfig {
     pub(crate) fn read(reader: &SettingReader<'_>, instance: HostId) -> Self {
         let file = reader.optional_path("kubernetes.kubeconfig");
+        let proxy_port = Some(reader.number("kubernetes.proxy_port", 0..=65_535));
+        let proxy_port = proxy_port.filter(|port| *port > 0);
+        let policy = EgressPolicy::read(reader);
+        let is_closed = reader.choice("kubernetes.network", &[("open", false), ("closed", true)]);
+        let may_use_proxy = match policy {
+            // The proxy would open a closed network.
+            EgressPolicy::Open => !is_closed,
+            EgressPolicy::AllowList => is_closed,
+            EgressPolicy::None => false,
+        };
+        let egress = proxy_port.filter(|_| may_use_proxy);
+        let egress = egress.map(|_| EgressSlot::default());
         Self {
             access: file.map_or(ClusterAccess::Inferred, ClusterAccess::File),
             instance,
@@ -48,6 +61,20 @@ impl KubernetesConfig {
                 |text| is_object_name(text).then(|| text.to_owned()),
             ),
             node_selector: reader.assignments("kubernetes.node_selector"),
+            callback_url: reader
+                .optional("sandbox.callback_url")
+                .and_then(|text| text.parse().ok()),
+            has_proxy: egress.is_some() && (is_closed || sends_secrets(reader)),
+            egress,
+            policy,
+            enforces_egress: is_closed
+                && (policy != EgressPolicy::AllowList || proxy_port.is_some()),
+            proxy_port,
+            reachable_networks: reader.parsed_list(
+                "kubernetes.reachable_networks",
+                "IPv4 networks or addresses, e.g. 10.20.0.0/16, outside 127.0.0.0/8",
+                |text| reachable_network(text, &[]),
+            ),
             specs: templates(reader, "kubernetes", KubernetesSpec::read, |spec| &spec.id),
             grace: reader.duration("sandbox.stop_grace"),
             call_limit: Duration::from_secs(30),
@@ -82,6 +109,7 @@ impl KubernetesSpec {
             lifetime: reader.limit("sandbox.lifetime"),
             conversation_budget: sandbox_provider::budget(reader, "sandbox.conversation_budget"),
             ports: exposed_ports(reader, "kubernetes.ports"),
+            egress: egress_allow(reader, "kubernetes.egress_allow"),
         };
         if !is_inside(&template.working_dir, &template.volume) {
             reader.problem(

@@ -2,6 +2,8 @@
 //!
 //! Knows: conditions of a `Sandbox` may be older than its mode and its pod, so the mode and the pod decide.
 
+use std::net::IpAddr;
+
 use domain::sandbox::{AGENT_SERVER, BackendState, ExposedUrl, SandboxEndpoints};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -167,13 +169,32 @@ pub(crate) fn phase(pod: &Pod) -> PodPhase {
     }
 }
 
-/// The status of the agent server's container.
-pub(crate) fn container(pod: &Pod) -> Option<&ContainerStatus> {
-    pod.status.as_ref()?.container_statuses.as_ref()?.first()
+/// The statuses of a pod's containers, in the order in which they run: the agent server's is the first of the last ones.
+pub(crate) fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    let status = pod.status.as_ref();
+    let before = status.and_then(|it| it.init_container_statuses.as_ref());
+    let usual = status.and_then(|it| it.container_statuses.as_ref());
+    before
+        .into_iter()
+        .flatten()
+        .chain(usual.into_iter().flatten())
 }
 
+/// The state of the agent server's container.
 fn container_state(pod: &Pod) -> Option<&ContainerState> {
-    container(pod)?.state.as_ref()
+    let all = pod.status.as_ref()?.container_statuses.as_ref()?;
+    all.first()?.state.as_ref()
+}
+
+/// Why a container did not do what the agent server needs before it starts.
+fn failed_preparation(pod: &Pod) -> Option<&str> {
+    let all = pod.status.as_ref()?.init_container_statuses.as_ref()?;
+    let mut ends = all
+        .iter()
+        .filter_map(|it| it.state.as_ref()?.terminated.as_ref());
+    let failed = ends.find(|it| it.exit_code != 0)?;
+    let text = failed.message.as_deref().or(failed.reason.as_deref());
+    Some(text.unwrap_or_default().trim())
 }
 
 fn container_runs(pod: &Pod) -> bool {
@@ -187,6 +208,15 @@ pub(crate) fn address(pod: &Pod) -> Option<&str> {
         .pod_ip
         .as_deref()
         .filter(|ip| !ip.is_empty())
+}
+
+/// All addresses of a pod.
+pub(crate) fn addresses(pod: &Pod) -> impl Iterator<Item = IpAddr> {
+    let status = pod.status.as_ref();
+    let further = status.and_then(|it| it.pod_ips.as_ref());
+    let further = further.into_iter().flatten().map(|it| it.ip.as_str());
+    let all = address(pod).into_iter().chain(further);
+    all.filter_map(|address| address.parse().ok())
 }
 
 /// The addresses of a sandbox whose pod has this one.
@@ -211,7 +241,7 @@ pub(crate) fn endpoints(claim: &PersistentVolumeClaim, ip: &str) -> Option<Sandb
         agent_url: urls.iter().find(|it| it.name == AGENT_SERVER)?.url.clone(),
         exposed_urls: urls,
         workspace: text(&claim.metadata, names::WORKSPACE)?.to_owned(),
-        has_proxy: false,
+        has_proxy: text(&claim.metadata, names::PROXY).is_some_and(|it| !it.is_empty()),
     })
 }
 
@@ -226,7 +256,10 @@ pub(crate) fn describe_end(pod: &Pod) -> String {
     }
     let ended = container_state(pod).and_then(|it| it.terminated.as_ref());
     let Some(ended) = ended else {
-        return "ended for an unknown reason".to_owned();
+        return match failed_preparation(pod) {
+            Some(cause) => format!("could not be started: {cause}"),
+            None => "ended for an unknown reason".to_owned(),
+        };
     };
     let code = ended.exit_code;
     match ended.reason.as_deref() {
@@ -284,6 +317,42 @@ mod tests {
             assert!(is_overdue(&pod(field, 6)), "{field}");
             let detail = describe_delay(&pod(field, 6));
             assert!(detail.contains(explanation), "{detail}");
+        }
+    }
+
+    #[test]
+    fn the_container_that_failed_before_the_agent_server_is_quoted() {
+        let ended =
+            |code| json!({"terminated": {"exitCode": code, "message": " no certificates\n"}});
+        let waiting = json!({"waiting": {"reason": "PodInitializing"}});
+        for (before, main, expected) in [
+            (
+                ended(1),
+                waiting.clone(),
+                "could not be started: no certificates",
+            ),
+            (ended(0), waiting, "ended for an unknown reason"),
+            // A helper that runs beside the agent server ends after it.
+            (ended(143), ended(3), "ended with exit code 3"),
+        ] {
+            let status = json!({
+                "initContainerStatuses": [{"name": "a", "state": before}],
+                "containerStatuses": [{"name": "b", "state": main}],
+            });
+            let mut status = status;
+            for list in ["initContainerStatuses", "containerStatuses"] {
+                for (key, value) in [
+                    ("image", json!("")),
+                    ("imageID", json!("")),
+                    ("ready", json!(false)),
+                    ("restartCount", json!(0)),
+                ] {
+                    status[list][0][key] = value;
+                }
+            }
+            let pod: Pod =
+                serde_json::from_value(json!({"metadata": {}, "status": status})).unwrap();
+            assert_eq!(describe_end(&pod), expected);
         }
     }
 

@@ -40,6 +40,12 @@ const LIFETIME_SECONDS: u64 = 10 * 60;
 /// The address that clouds answer with credentials.
 const METADATA: &str = "169.254.169.254:80";
 const WHAT: &str = "walls";
+/// Targets that sandboxes must reach.
+const CALLBACKS: &str = "callbacks";
+const PROXY: &str = "proxy";
+/// A target that they reach unless the network is closed, and its address: a public name server.
+const INTERNET: &str = "internet";
+const PUBLIC: &str = "1.1.1.1:443";
 
 /// What the program found.
 #[derive(Debug, Deserialize)]
@@ -60,6 +66,10 @@ struct ProbedPods {
     is_listening: bool,
     /// Whether the namespace has network policies, if that is known.
     has_policy: Option<bool>,
+    /// Whether the network of the namespace shall leave them no way but to the service.
+    is_closed: bool,
+    /// What they must reach: names and addresses.
+    service: Vec<(&'static str, String)>,
 }
 
 impl WallFacts {
@@ -101,7 +111,14 @@ impl WallFacts {
                 "the cloud's metadata address, which may give credentials to them",
             ),
             ("api_server", "the cluster's API server"),
+            (
+                INTERNET,
+                "the internet without the service, although kubernetes.network is closed",
+            ),
         ] {
+            if target == INTERNET && !it.is_closed {
+                continue;
+            }
             if self.reached.iter().any(|name| name == target) {
                 report.problem(what_of(target), format!("sandboxes reach {what}: {advice}"));
             } else if target == "neighbor" && !it.is_listening {
@@ -111,6 +128,21 @@ impl WallFacts {
                 report.ok(what_of(target), "out of reach of sandboxes");
             }
         }
+        self.report_service(it, report);
+    }
+
+    /// Whether they reach what they must.
+    fn report_service(&self, it: &ProbedPods, report: &mut DoctorReport) {
+        for (target, address) in &it.service {
+            if self.reached.iter().any(|name| name == target) {
+                report.ok(what_of(target), format!("sandboxes reach {address}"));
+            } else {
+                let text = format!(
+                    "sandboxes do not reach {address}: the service has to run there, and a network policy has to let them"
+                );
+                report.warn(what_of(target), text);
+            }
+        }
     }
 }
 
@@ -118,6 +150,9 @@ fn what_of(target: &str) -> &'static str {
     match target {
         "neighbor" => "neighbors",
         "metadata" => "metadata address",
+        CALLBACKS => "way to the service",
+        INTERNET => "internet",
+        PROXY => "forward proxy",
         _ => "API server",
     }
 }
@@ -162,14 +197,18 @@ impl KubernetesInner {
             );
             report.problem("pods", text);
         }
+        let service = self.service_targets();
+        let wanted = service
+            .iter()
+            .map(|(name, address)| format!("{name}={address}"));
         let targets = [
+            "try".to_owned(),
             format!("neighbor={neighbor}"),
             format!("metadata={METADATA}"),
+            format!("{INTERNET}={PUBLIC}"),
         ];
-        let arguments: Vec<&str> = ["try"]
-            .into_iter()
-            .chain(targets.iter().map(String::as_str))
-            .collect();
+        let targets: Vec<String> = targets.into_iter().chain(wanted).collect();
+        let arguments: Vec<&str> = targets.iter().map(String::as_str).collect();
         own.push(self.create_probe(ATTEMPTS, &arguments).await?);
         let limit = START_TIMEOUT + ATTEMPTS_TIMEOUT;
         self.wait_for(ATTEMPTS, limit, PodPhase::Ended).await?;
@@ -187,9 +226,26 @@ impl KubernetesInner {
             lacks_capabilities: template.is_some_and(|spec| spec.capabilities.is_empty()),
             is_listening,
             has_policy,
+            is_closed: self.config.enforces_egress,
+            service,
         };
         facts.report(&pods, report);
         Ok(())
+    }
+
+    /// Where pods reach the service and its forward proxy.
+    fn service_targets(&self) -> Vec<(&'static str, String)> {
+        let config = &self.config;
+        let Some(url) = &config.callback_url else {
+            return Vec::new();
+        };
+        let host = url.host_str().unwrap_or_default();
+        let proxy = config.proxy_port.filter(|_| config.has_proxy);
+        let ports = [(CALLBACKS, url.port_or_known_default()), (PROXY, proxy)];
+        ports
+            .into_iter()
+            .filter_map(|(name, port)| Some((name, format!("{host}:{}", port?))))
+            .collect()
     }
 
     /// Creates a pod that runs the program as sandboxes run their agent server.
@@ -217,6 +273,8 @@ impl KubernetesInner {
         spec["activeDeadlineSeconds"] = json!(LIFETIME_SECONDS);
         spec["terminationGracePeriodSeconds"] = json!(0);
         spec["volumes"] = json!([{"name": "workspace", "emptyDir": {"sizeLimit": "16Mi"}}]);
+        // Its certificates would be written for no sandbox.
+        spec["initContainers"] = json!([]);
         let container = &mut spec["containers"][0];
         container["envFrom"] = json!([]);
         container["env"] = json!([
@@ -340,6 +398,8 @@ mod tests {
             lacks_capabilities: true,
             is_listening,
             has_policy,
+            is_closed: true,
+            service: vec![(PROXY, "service:3128".to_owned())],
         };
         facts.report(&pods, &mut report);
         (report.is_healthy(), report.render(false))
@@ -357,6 +417,10 @@ mod tests {
             (json!({"reached": ["neighbor"]}), "other sandboxes"),
             (json!({"reached": ["metadata"]}), "metadata address"),
             (json!({"reached": ["api_server"]}), "API server"),
+            (
+                json!({"reached": ["internet"]}),
+                "the internet without the service",
+            ),
         ] {
             let (is_healthy, text) = report_of(&change, true);
             let problems: Vec<&str> = text
@@ -365,6 +429,17 @@ mod tests {
                 .collect();
             assert!(!is_healthy && problems.len() == 1, "{text}");
             assert!(problems[0].contains(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_proxy_that_is_not_reached_is_named() {
+        for (reached, expected) in [
+            (json!(["proxy"]), "sandboxes reach service:3128"),
+            (json!([]), "sandboxes do not reach service:3128"),
+        ] {
+            let (is_healthy, text) = report_of(&json!({"reached": reached}), true);
+            assert!(is_healthy && text.contains(expected), "{text}");
         }
     }
 

@@ -69,7 +69,11 @@ fn of_sandbox(event: Event<DynamicObject>) -> Option<ObjectChange> {
 impl KubernetesInner {
     pub(crate) async fn follow_pods(self: Arc<Self>) {
         let health = Health::new(&self.reachability);
-        self.follow(&self.cluster.pods, of_pod, Some(health)).await;
+        let change = |event| {
+            self.addresses.note(&event, &self.cluster.names);
+            of_pod(event)
+        };
+        self.follow(&self.cluster.pods, change, Some(health)).await;
     }
 
     pub(crate) async fn follow_sandboxes(self: Arc<Self>) {
@@ -86,7 +90,7 @@ impl KubernetesInner {
     async fn follow<K>(
         self: &Arc<Self>,
         api: &Api<K>,
-        change: fn(Event<K>) -> Option<ObjectChange>,
+        change: impl Fn(Event<K>) -> Option<ObjectChange>,
         mut health: Option<Health<'_>>,
     ) where
         K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,

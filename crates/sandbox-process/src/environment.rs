@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use domain::sandbox::SandboxLaunch;
@@ -72,7 +73,7 @@ pub(crate) fn variables(
         let network = confinement.network;
         all.insert(NetworkPolicy::VARIABLE.to_owned(), network.name().into());
         if confinement.egress.is_some() {
-            let proxy = (CALLBACK_ADDRESS, PROXY_PORT).into();
+            let proxy = SocketAddr::from((CALLBACK_ADDRESS, PROXY_PORT));
             let (direct, file) = (CALLBACK_ADDRESS.to_string(), text(&paths.certificates()));
             add_proxy_variables(&mut all, proxy, &direct, &file);
         }

@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use domain::egress_list::EgressList;
 use domain::id::SpecId;
 use domain::sandbox::AGENT_SERVER;
 use secrecy::{ExposeSecret as _, SecretString};
 use settings::{SettingReader, assignment};
+
+use crate::EgressPolicy;
 
 /// A port of the sandbox that clients may reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,6 +146,22 @@ pub fn exposed_ports(reader: &SettingReader<'_>, key: &str) -> Vec<ExposedPort> 
         );
     }
     ports
+}
+
+/// The hosts of a template, where lists say what sandboxes reach.
+pub fn egress_allow(reader: &SettingReader<'_>, key: &str) -> Option<EgressList> {
+    let entries = reader.list(key);
+    if entries.is_empty() {
+        return None;
+    }
+    if EgressPolicy::read(reader) != EgressPolicy::AllowList {
+        reader.problem(
+            key,
+            "has an effect only with egress.policy = \"allow_list\"",
+        );
+    }
+    let list = EgressList::parse(entries.iter().map(String::as_str));
+    list.map_err(|problem| reader.problem(key, &problem)).ok()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! How the connections of sandboxes to other machines reach the service.
 
-use std::fmt::Debug;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::fmt::{Debug, Display};
+use std::net::Ipv4Addr;
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
@@ -115,11 +115,11 @@ pub const SYSTEM_CERTIFICATES: [&str; 4] = [
 
 const PROXY_VARIABLES: [&str; 4] = ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"];
 
-/// Names the forward proxy, what is reached without it, and the file of trusted certificates in the variables that programs read.
+/// Names the forward proxy (its host and port), what is reached without it, and the file of trusted certificates in the variables that programs read.
 /// They enforce nothing: where the policy is not open, a program without them reaches nothing.
 pub fn add_proxy_variables(
     all: &mut SandboxVariables,
-    proxy: SocketAddr,
+    proxy: impl Display,
     direct: &str,
     certificates: &str,
 ) {

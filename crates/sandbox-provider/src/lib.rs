@@ -11,6 +11,7 @@ pub mod container_settings;
 mod digest;
 mod disk_limit;
 mod egress;
+mod proxy_listener;
 mod report;
 mod tasks;
 
@@ -44,6 +45,9 @@ pub use disk_limit::{OverLimitGrace, over_disk_limit};
 pub use egress::{
     CERTIFICATE_VARIABLES, EgressGateway, EgressPolicy, EgressRoute, EgressSlot,
     SYSTEM_CERTIFICATES, add_proxy_variables, is_proxy_variable, reachable_network, sends_secrets,
+};
+pub use proxy_listener::{
+    SandboxAddresses, accept_for_gateway, can_forge_addresses, listen_for_sandboxes,
 };
 pub use report::DoctorReport;
 pub use tasks::BackendTasks;

@@ -1,11 +1,12 @@
 //! The real binary with sandboxes as pods of a simulated cluster, whose pods are processes with a stub. The story with a real
 //! agent server is in the suite `real_agent`.
 
+mod egress;
 mod replicas;
 
 use acceptance::wait::{wait_for, wait_until};
 use acceptance::world::{RECONCILE_TIMEOUT, configure_model};
-use acceptance::{Client, Cluster, Service, Stub};
+use acceptance::{Builder, Client, Cluster, Service, Stub};
 use serde_json::json;
 
 /// Fields are dropped in order: the service ends before its cluster.
@@ -18,9 +19,14 @@ struct World {
 
 impl World {
     async fn new(has_sandboxes: bool) -> Self {
+        Self::with(has_sandboxes, |builder| builder).await
+    }
+
+    async fn with(has_sandboxes: bool, change: impl FnOnce(Builder) -> Builder) -> Self {
         let cluster = Cluster::start(has_sandboxes).await;
         let stub = Stub::new();
-        let service = cluster.with_stub(Service::builder(), &stub).start().await;
+        let builder = cluster.with_stub(Service::builder(), &stub);
+        let service = change(builder).start().await;
         let user = service.admin();
         configure_model(&user).await;
         Self {

@@ -5,18 +5,19 @@
 //! packets. A template that lets them has no proxy ([`may_use`]).
 
 use std::collections::HashMap;
-use std::convert::Infallible;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use domain::error::chain;
+use async_trait::async_trait;
+use domain::error::{BoxError, chain};
 use domain::id::SandboxId;
-use sandbox_provider::{BackendTasks, EgressPolicy, is_proxy_variable};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use sandbox_provider::{
+    BackendTasks, EgressPolicy, SandboxAddresses, accept_for_gateway, can_forge_addresses,
+    is_proxy_variable, listen_for_sandboxes,
+};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep};
 
@@ -27,29 +28,15 @@ use crate::engine::errors::EngineError;
 use crate::network::ReadyNetwork;
 use crate::network::callback_check::{self, ProbeOutcome};
 
-/// Connections of all containers, and of one. The proxy has tighter limits, and lets some wait.
-const MAX_CONNECTIONS: usize = 4_096;
-const MAX_CONNECTIONS_PER_ADDRESS: usize = 256;
-/// Connections that wait for `accept`.
-const BACKLOG: u32 = 1_024;
 /// How long a look-up of an address holds: the engine must not answer one for each connection.
 const ADDRESS_LIFETIME: Duration = Duration::from_secs(2);
-/// Attempts to find the container with an address.
-const MAX_LOOKUPS: u32 = 10;
-const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// How often the service is asked whether it has its proxy yet.
 const SERVICE_INTERVAL: Duration = Duration::from_millis(50);
-
-/// Capabilities with which a container sends from addresses of others.
-const FORGING_CAPABILITIES: [&str; 3] = ["NET_ADMIN", "NET_RAW", "SYS_ADMIN"];
 
 /// Whether containers of this template use the proxy. With the open policy, those with a proxy of the operator do not.
 pub(crate) fn may_use(config: &DockerConfig, spec: &DockerSpec) -> bool {
     let names = spec.env.keys().chain(spec.secret_env.keys());
-    let can_forge = spec
-        .capabilities
-        .iter()
-        .any(|name| FORGING_CAPABILITIES.contains(&name.as_str()));
+    let can_forge = can_forge_addresses(&spec.capabilities);
     let has_own = names.into_iter().any(|name| is_proxy_variable(name));
     let may_have_own = config.policy == EgressPolicy::Open;
     config.has_proxy && !can_forge && !(may_have_own && has_own)
@@ -63,7 +50,6 @@ pub(crate) struct ProxyListener {
     tasks: BackendTasks,
     /// The address of the listener, once there is one. One task at a time opens it.
     open: tokio::sync::Mutex<Option<SocketAddr>>,
-    connections: Arc<ProxyConnections>,
     addresses: Mutex<HashMap<IpAddr, (SandboxId, Instant)>>,
     /// Whether the first container reached the listener.
     is_reached: OnceCell<bool>,
@@ -77,7 +63,6 @@ impl ProxyListener {
             config,
             tasks,
             open: tokio::sync::Mutex::default(),
-            connections: Arc::default(),
             addresses: Mutex::default(),
             is_reached: OnceCell::new(),
             has_warned: AtomicBool::new(false),
@@ -108,17 +93,20 @@ impl ProxyListener {
     }
 
     async fn listen(self: &Arc<Self>, network: &ReadyNetwork) -> Option<SocketAddr> {
-        self.config.egress.as_ref()?.get()?;
+        let gateway = self.config.egress.as_ref()?;
+        gateway.get()?;
         let mut open = self.open.lock().await;
         let wanted = SocketAddr::new(network.host?, self.config.proxy_port);
         if *open == Some(wanted) {
             return Some(wanted);
         }
-        match bind(wanted) {
+        match listen_for_sandboxes(wanted) {
             Ok(listener) => {
                 tracing::info!(address = %wanted, "containers reach other machines through the forward proxy at {wanted}");
                 *open = Some(wanted);
-                self.tasks.spawn(Arc::clone(self).accept(listener));
+                let (gateway, tasks) = (Arc::clone(gateway), self.tasks.clone());
+                let accepted = accept_for_gateway(listener, gateway, Arc::clone(self) as _, tasks);
+                self.tasks.spawn(accepted);
                 Some(wanted)
             }
             Err(error) => {
@@ -129,53 +117,6 @@ impl ProxyListener {
                 None
             }
         }
-    }
-
-    /// Accepts connections. Never returns.
-    async fn accept(self: Arc<Self>, listener: TcpListener) -> Infallible {
-        loop {
-            let (stream, peer) = match listener.accept().await {
-                Ok((stream, peer)) => (stream, peer.ip()),
-                Err(error) => {
-                    tracing::debug!(error = %chain(&error), "cannot accept connections of containers");
-                    sleep(RETRY_INTERVAL).await;
-                    continue;
-                }
-            };
-            // Without a place, the client sees a closed connection.
-            if let Some(place) = self.connections.take(peer) {
-                let this = Arc::clone(&self);
-                self.tasks.spawn(async move {
-                    this.serve(stream, peer).await;
-                    drop(place);
-                });
-            }
-        }
-    }
-
-    async fn serve(&self, stream: TcpStream, peer: IpAddr) {
-        let gateway = self.config.egress.as_ref().and_then(|slot| slot.get());
-        match (gateway, self.sandbox_at(peer).await) {
-            (Some(gateway), Ok(Some(id))) => gateway.serve(&id, stream).await,
-            (_, Ok(_)) => {
-                tracing::debug!(%peer, "closed a connection to the forward proxy, which is no sandbox's");
-            }
-            (_, Err(error)) => {
-                tracing::warn!(error = %chain(&error), "cannot find out which sandbox connects to the forward proxy");
-            }
-        }
-    }
-
-    /// The running sandbox with this address. The engine lists a container a little later than its first program runs.
-    async fn sandbox_at(&self, address: IpAddr) -> Result<Option<SandboxId>, EngineError> {
-        for _ in 0..MAX_LOOKUPS {
-            let found = self.look_up(address).await?;
-            if found.is_some() {
-                return Ok(found);
-            }
-            sleep(RETRY_INTERVAL).await;
-        }
-        Ok(None)
     }
 
     async fn look_up(&self, address: IpAddr) -> Result<Option<SandboxId>, EngineError> {
@@ -238,16 +179,11 @@ impl ProxyListener {
     }
 }
 
-/// A listener at an address of this host, beside those of other processes of the installation.
-fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = match address {
-        SocketAddr::V4(_) => TcpSocket::new_v4(),
-        SocketAddr::V6(_) => TcpSocket::new_v6(),
-    }?;
-    socket.set_reuseaddr(true)?;
-    socket.set_reuseport(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
+#[async_trait]
+impl SandboxAddresses for ProxyListener {
+    async fn sandbox_at(&self, address: IpAddr) -> Result<Option<SandboxId>, BoxError> {
+        Ok(self.look_up(address).await?)
+    }
 }
 
 /// The host's address in a network whose bridge is on this machine. A remote or rootless engine has its bridges elsewhere, and
@@ -255,41 +191,6 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 pub(super) fn on_this_machine(device: &str, address: IpAddr) -> Option<IpAddr> {
     let exists = Path::new("/sys/class/net").join(device).exists();
     exists.then_some(address)
-}
-
-/// Open connections by address.
-#[derive(Debug, Default)]
-struct ProxyConnections(Mutex<HashMap<IpAddr, usize>>);
-
-/// One of them.
-struct ConnectionPlace {
-    all: Arc<ProxyConnections>,
-    address: IpAddr,
-}
-
-impl ProxyConnections {
-    fn take(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPlace> {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = counts.get(&address).copied().unwrap_or_default();
-        if counts.values().sum::<usize>() >= MAX_CONNECTIONS || own >= MAX_CONNECTIONS_PER_ADDRESS {
-            return None;
-        }
-        counts.insert(address, own + 1);
-        let all = Arc::clone(self);
-        Some(ConnectionPlace { all, address })
-    }
-}
-
-impl Drop for ConnectionPlace {
-    fn drop(&mut self) {
-        let mut counts = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(own) = counts.get_mut(&self.address) {
-            *own -= 1;
-            if *own == 0 {
-                counts.remove(&self.address);
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -320,26 +221,5 @@ mod tests {
             config.has_proxy = true;
             assert!(!may_use(&config, &spec));
         }
-    }
-
-    #[test]
-    fn one_address_does_not_take_the_places_of_others() {
-        let connections = Arc::new(ProxyConnections::default());
-        let [one, other] = [1, 2].map(|last| IpAddr::from([10, 0, 0, last]));
-        let mut places: Vec<_> = (0..MAX_CONNECTIONS_PER_ADDRESS)
-            .map(|_| connections.take(one).expect("a place"))
-            .collect();
-        assert!(connections.take(one).is_none());
-        let of_other = connections.take(other).expect("a place");
-        places.pop();
-        assert!(connections.take(one).is_some());
-        drop((places, of_other));
-        assert!(connections.0.lock().unwrap().is_empty());
-    }
-
-    #[tokio::test]
-    async fn two_processes_of_an_installation_listen_at_one_address() {
-        let first = bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-        bind(first.local_addr().unwrap()).unwrap();
     }
 }

@@ -1,10 +1,10 @@
 //! Reads one template for sandboxes, which the code calls a spec.
 
-use domain::egress_list::EgressList;
+use sandbox_provider::budget;
 use sandbox_provider::container_settings::{
-    capabilities, cpus, directory, exposed_ports, id_and_image, is_inside, memory, secret_env,
+    capabilities, cpus, directory, egress_allow, exposed_ports, id_and_image, is_inside, memory,
+    secret_env,
 };
-use sandbox_provider::{EgressPolicy, budget};
 use settings::SettingReader;
 
 use super::values::{is_plain_name, mount};
@@ -48,7 +48,7 @@ impl DockerSpec {
             idle_stop: reader.limit("sandbox.idle_stop"),
             lifetime: reader.limit("sandbox.lifetime"),
             conversation_budget: budget(reader, "sandbox.conversation_budget"),
-            egress: egress(reader),
+            egress: egress_allow(reader, "docker.egress_allow"),
         };
         template.check(reader);
         template
@@ -68,23 +68,6 @@ impl DockerSpec {
             );
         }
     }
-}
-
-/// The hosts of a template, where lists say what sandboxes reach.
-fn egress(reader: &SettingReader<'_>) -> Option<EgressList> {
-    const KEY: &str = "docker.egress_allow";
-    let entries = reader.list(KEY);
-    if entries.is_empty() {
-        return None;
-    }
-    if EgressPolicy::read(reader) != EgressPolicy::AllowList {
-        reader.problem(
-            KEY,
-            "has an effect only with egress.policy = \"allow_list\"",
-        );
-    }
-    let list = EgressList::parse(entries.iter().map(String::as_str));
-    list.map_err(|problem| reader.problem(KEY, &problem)).ok()
 }
 
 fn words(reader: &SettingReader<'_>, key: &str) -> Option<Vec<String>> {

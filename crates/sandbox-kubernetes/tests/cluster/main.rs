@@ -5,6 +5,7 @@ mod budget;
 mod causes;
 mod conformance;
 mod faults;
+mod proxy;
 mod replacement;
 mod secrets;
 mod soak;

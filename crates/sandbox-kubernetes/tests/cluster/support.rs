@@ -55,6 +55,15 @@ pub(crate) async fn open(cluster: &FakeCluster, instance: &str) -> KubernetesSan
 }
 
 pub(crate) async fn open_at(cluster: Url, instance: &str) -> KubernetesSandboxes {
+    open_with(cluster, instance, |_| ()).await
+}
+
+/// The same with other settings.
+pub(crate) async fn open_with(
+    cluster: Url,
+    instance: &str,
+    change: impl FnOnce(&mut KubernetesConfig),
+) -> KubernetesSandboxes {
     let mut config = KubernetesConfig::new(HostId::parse(instance).unwrap());
     config.access = ClusterAccess::Address(cluster);
     let mut spec = config.specs[0].clone();
@@ -62,6 +71,7 @@ pub(crate) async fn open_at(cluster: Url, instance: &str) -> KubernetesSandboxes
     spec.secret_env
         .insert("TOKEN".to_owned(), "canary-7151".into());
     config.specs = vec![spec];
+    change(&mut config);
     KubernetesSandboxes::new(config).await.unwrap()
 }
 

@@ -90,7 +90,8 @@ pub(crate) fn check(
     ensure!(
         egress.policy == EgressPolicy::Open || sandboxes.enforces_egress,
         "egress.policy is {name}, but {} of the backend {} can ignore it: use confined processes \
-         (WORKSPACE_SANDBOX__BACKEND=process, WORKSPACE_PROCESS__ISOLATION=confined) or containers of an engine on this machine, or set WORKSPACE_EGRESS__POLICY=open",
+         (WORKSPACE_SANDBOX__BACKEND=process, WORKSPACE_PROCESS__ISOLATION=confined), containers of an engine on this machine or pods in a \
+         closed network (kubernetes.network and proxy_port), or set WORKSPACE_EGRESS__POLICY=open",
         sandboxes.noun,
         sandboxes.name
     );

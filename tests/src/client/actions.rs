@@ -12,10 +12,11 @@ use serde_json::{Value, json};
 use super::{Client, Conversation, Sandbox, Task};
 use crate::wait::wait_for;
 
-/// A real agent server needs 5 to 9 s of an idle processor to start; suites share the processor.
-pub(super) const START_TIMEOUT: Duration = Duration::from_secs(150);
+/// A real agent server needs 5 to 9 s of an idle processor to start; suites share the processor. Longer than a service of the
+/// tests waits for it.
+pub(super) const START_TIMEOUT: Duration = Duration::from_secs(9 * 60);
 /// A run of a real agent server with a scripted model.
-const RUN_TIMEOUT: Duration = Duration::from_secs(120);
+const RUN_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
 /// The result of a call that must succeed.
 #[track_caller]

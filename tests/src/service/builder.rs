@@ -160,6 +160,8 @@ impl Builder {
             ("WORKSPACE_LOG__LEVEL", log.to_owned()),
             // Suites and benchmarks send many requests with one key.
             ("WORKSPACE_HTTP__REQUESTS_PER_SECOND", "0".to_owned()),
+            // The agent servers of several tests boot at once, also on a busy machine.
+            ("WORKSPACE_START__SANDBOX_DEADLINE", "8m".to_owned()),
             // Suites count sandboxes. Suites about warm sandboxes set another number.
             ("WORKSPACE_SANDBOX__WARM", "0".to_owned()),
             // Invented tokens of suites stay on this machine. Suites about their check have a provider.

@@ -24,7 +24,7 @@ use crate::proxy::Proxy;
 use crate::wait::wait_for;
 
 /// Until the service responds, or exits. Generous for machines that build beside the suites.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// Until the service exits after SIGTERM.
 const STOP_TIMEOUT: Duration = Duration::from_secs(40);
 /// Lines of the log that a failed test prints.

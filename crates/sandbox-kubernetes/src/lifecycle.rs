@@ -206,7 +206,7 @@ impl KubernetesInner {
         };
         manifest.claim = claim.metadata.uid.as_deref().unwrap_or_default();
         manifest.authority = self.authority(&launch.id)?;
-        manifest.host_addresses = proxy::host_addresses(&self.config, launch).await?;
+        manifest.host_addresses = proxy::host_addresses(&self.config, &launch.webhook_url).await?;
         self.write_secret(&manifest, &name).await?;
         match self.create_pod(&manifest).await? {
             Some(made) => Ok(Found {

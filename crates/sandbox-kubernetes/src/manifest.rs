@@ -211,10 +211,7 @@ impl SandboxManifest<'_> {
 
     /// Lets a pod look up no names, which could carry data, and know the host of its callbacks all the same.
     fn take_names(&self, spec: &mut Value) {
-        let host = self.launch.webhook_url.host_str();
-        let aliases = self.host_addresses.iter();
-        let aliases = aliases.map(|address| json!({"ip": address, "hostnames": [host]}));
-        spec["hostAliases"] = aliases.collect();
+        spec["hostAliases"] = host_aliases(&self.launch.webhook_url, &self.host_addresses);
         spec["dnsPolicy"] = json!("None");
         // Nothing answers there, so programs do not wait.
         spec["dnsConfig"] = json!({"nameservers": ["127.0.0.1"]});
@@ -287,6 +284,14 @@ pub(crate) fn fingerprint(manifest: &SandboxManifest<'_>, engine: PodEngine) -> 
     }
     let text = json!([format!("{engine:?}"), parts]).to_string();
     sandbox_provider::short_digest(&[text.as_bytes()])
+}
+
+/// The addresses of a URL's host, as pods know them without a look-up.
+pub(crate) fn host_aliases(url: &Url, addresses: &[IpAddr]) -> Value {
+    let host = url.host_str();
+    let aliases = addresses.iter();
+    let aliases = aliases.map(|address| json!({"ip": address, "hostnames": [host]}));
+    aliases.collect()
 }
 
 fn set_optional<T: serde::Serialize + ?Sized>(object: &mut Value, key: &str, value: Option<&T>) {

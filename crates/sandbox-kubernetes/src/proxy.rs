@@ -21,6 +21,7 @@ use sandbox_provider::{
 };
 use tokio::net::TcpListener;
 use tokio::time::timeout;
+use url::Url;
 
 use crate::config::{KubernetesConfig, KubernetesSpec};
 use crate::names::Names;
@@ -45,12 +46,12 @@ pub(crate) fn address(
     (!has_own && !can_forge_addresses(&spec.capabilities)).then(|| format!("{host}:{port}"))
 }
 
-/// The addresses of the host of a sandbox's callbacks, for pods that look up no names.
+/// The addresses of the host of this URL of the service, for pods that look up no names.
 pub(crate) async fn host_addresses(
     config: &KubernetesConfig,
-    launch: &SandboxLaunch,
+    url: &Url,
 ) -> Result<Vec<IpAddr>, SandboxError> {
-    let Some(host) = launch.webhook_url.domain() else {
+    let Some(host) = url.domain() else {
         return Ok(Vec::new());
     };
     if config.policy == EgressPolicy::Open {

@@ -154,3 +154,45 @@ fn disk(reader: &SettingReader<'_>) -> u64 {
         DEFAULT_DISK_BYTES
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use settings::SettingLayers;
+
+    use super::*;
+    use crate::section::SECTION;
+
+    #[test]
+    fn the_policy_and_the_network_decide_about_the_proxy() {
+        // The policy, the network, the port and `broker.secrets`; whether the proxy listens, new pods use it, and the policy holds.
+        for (policy, network, port, secrets, expected) in [
+            ("open", "open", "0", "true", [false, false, false]),
+            ("open", "open", "3128", "true", [true, true, false]),
+            // For pods from before.
+            ("open", "open", "3128", "false", [true, false, false]),
+            ("open", "closed", "3128", "true", [false, false, true]),
+            ("allow_list", "open", "3128", "true", [false, false, false]),
+            ("allow_list", "closed", "0", "true", [false, false, false]),
+            ("allow_list", "closed", "3128", "false", [true, true, true]),
+            ("none", "closed", "0", "true", [false, false, true]),
+            ("none", "open", "3128", "true", [false, false, false]),
+        ] {
+            let variables = [
+                ("WORKSPACE_EGRESS__POLICY", policy),
+                ("WORKSPACE_KUBERNETES__NETWORK", network),
+                ("WORKSPACE_KUBERNETES__PROXY_PORT", port),
+                ("WORKSPACE_BROKER__SECRETS", secrets),
+            ];
+            let variables = variables.map(|(name, value)| (name.into(), value.into()));
+            let layers = SettingLayers::load(vec![SECTION], None, &variables);
+            let reader = SettingReader::new(&layers, &variables);
+            let config = KubernetesConfig::read(&reader, HostId::parse("host").unwrap());
+            let found = [
+                config.egress.is_some(),
+                config.has_proxy,
+                config.enforces_egress,
+            ];
+            assert_eq!(found, expected, "{policy} {network} {port} {secrets}");
+        }
+    }
+}

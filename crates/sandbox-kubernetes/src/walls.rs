@@ -15,7 +15,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::backend::KubernetesInner;
 use crate::causes::Obstacle;
+use crate::manifest::host_aliases;
 use crate::names;
+use crate::proxy::host_addresses;
 use crate::state::{PodPhase, address, describe_end, phase};
 
 /// What the pods run.
@@ -251,6 +253,11 @@ impl KubernetesInner {
     /// Creates a pod that runs the program as sandboxes run their agent server.
     async fn create_probe(&self, name: &str, arguments: &[&str]) -> Result<Pod, String> {
         let mut pod = self.probe_pod(name).map_err(|error| error.to_string())?;
+        if let Some(url) = &self.config.callback_url {
+            let found = host_addresses(&self.config, url).await;
+            let found = found.map_err(|error| error.to_string())?;
+            pod["spec"]["hostAliases"] = host_aliases(url, &found);
+        }
         let container = &mut pod["spec"]["containers"][0];
         container["command"] = json!(["python3", "-c", PROGRAM]);
         container["args"] = json!(arguments);

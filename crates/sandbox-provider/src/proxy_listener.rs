@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use domain::error::{BoxError, chain};
 use domain::id::SandboxId;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::{BackendTasks, EgressSlot};
 
@@ -99,7 +99,7 @@ pub async fn accept_for_gateway(
     }
 }
 
-/// Returns whether the connection is a sandbox's.
+/// Returns `false` for a connection of no sandbox that sends something.
 async fn serve(
     gateway: &EgressSlot,
     sandboxes: &dyn SandboxAddresses,
@@ -119,7 +119,9 @@ async fn serve(
             }
         }
     }
-    false
+    // `doctor` only connects.
+    let first = timeout(RETRY_INTERVAL, stream.peek(&mut [0])).await;
+    !matches!(first, Ok(Ok(1..)))
 }
 
 /// Open connections by address.

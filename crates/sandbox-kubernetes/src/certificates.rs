@@ -12,14 +12,17 @@ const PROGRAM: &str = include_str!("certificates.sh");
 /// In the volume, which all users of the pod may write.
 const NAME: &str = ".certificates.pem";
 
+/// Longest time until a pod reaches the proxy. A service that is moved with its sandboxes is back by then.
+const PROXY_TIMEOUT_SECONDS: u8 = 60;
+
 /// The file in a pod with this volume.
 pub(crate) fn path(volume: &str) -> String {
     format!("{volume}/{NAME}")
 }
 
 /// What the container of the agent server does not have in common with the one that writes the file. `authority` is a certificate,
-/// which is no secret.
-pub(crate) fn writer(spec: &KubernetesSpec, authority: &str) -> Value {
+/// which is no secret. A Secret of this name has the variables of the pod.
+pub(crate) fn writer(spec: &KubernetesSpec, authority: &str, secret: &str) -> Value {
     let named: BTreeSet<&String> = CERTIFICATE_VARIABLES
         .iter()
         .filter_map(|name| spec.env.get(*name))
@@ -32,7 +35,12 @@ pub(crate) fn writer(spec: &KubernetesSpec, authority: &str) -> Value {
         "name": "certificates",
         "command": ["sh", "-c", PROGRAM, path(&spec.volume)],
         "args": arguments,
-        "env": [{"name": "AUTHORITY", "value": authority}],
+        "env": [
+            {"name": "AUTHORITY", "value": authority},
+            {"name": "PROXY_TIMEOUT", "value": PROXY_TIMEOUT_SECONDS.to_string()},
+            // The pods of a `Sandbox` stay as they are when the service has no proxy any more.
+            {"name": "PROXY", "valueFrom": {"secretKeyRef": {"name": secret, "key": "https_proxy", "optional": true}}},
+        ],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     })
 }
@@ -57,14 +65,23 @@ mod tests {
 
     /// Runs the program with these files.
     fn run(target: &str, files: &[&str]) -> Output {
+        run_with_proxy(target, files, "")
+    }
+
+    fn run_with_proxy(target: &str, files: &[&str], proxy: &str) -> Output {
         let mut command = Command::new("sh");
-        command.args(["-c", PROGRAM, target]).args(files);
-        command.env("AUTHORITY", "authority").output().unwrap()
+        command
+            .args(["-c", PROGRAM, target])
+            .args(files)
+            .env("AUTHORITY", "authority")
+            .env("PROXY", proxy)
+            .env("PROXY_TIMEOUT", "0");
+        command.output().unwrap()
     }
 
     #[test]
     fn files_of_the_templates_variables_come_before_the_systems() {
-        let arguments = |env: &[(&str, &str)]| writer(&spec(env), "a")["args"].clone();
+        let arguments = |env: &[(&str, &str)]| writer(&spec(env), "a", "b")["args"].clone();
         let system = json!(SYSTEM_CERTIFICATES);
         let with_system = |named: &[&str]| {
             let mut all: Vec<Value> = named.iter().map(|it| json!(it)).collect();
@@ -113,5 +130,24 @@ mod tests {
         let output = run(&path("absent/target"), &["--", &system]);
         let error = String::from_utf8(output.stderr).unwrap();
         assert!(error.contains("its volume cannot be written"), "{error}");
+    }
+
+    #[test]
+    fn the_program_fails_where_the_proxy_is_not_reached() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("target");
+        let files = [target.to_str().unwrap(), "--"];
+        let (target, arguments) = (files[0], &files[1..]);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy = format!("http://{}", listener.local_addr().unwrap());
+        let reached = run_with_proxy(target, arguments, &proxy);
+        assert!(reached.status.success(), "{reached:?}");
+        drop(listener);
+        let refused = run_with_proxy(target, arguments, &proxy);
+        let error = String::from_utf8(refused.stderr).unwrap();
+        assert!(
+            !refused.status.success() && error.contains(&proxy),
+            "{error}"
+        );
     }
 }

@@ -17,7 +17,9 @@ use crate::errors::{ClusterError, ErrorKind};
 use crate::manifest::{DESIRED_RUNNING, DESIRED_STOPPED, RUNNING, SUSPENDED, SandboxManifest};
 use crate::names;
 use crate::proxy;
-use crate::state::{PodPhase, PodState, address, advice, describe_end, leaves, mode, phase};
+use crate::state::{
+    PodPhase, PodState, address, advice, describe_end, has_run, leaves, mode, phase,
+};
 
 /// Time between two looks that no change caused: the first, and the longest.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
@@ -394,8 +396,12 @@ impl KubernetesInner {
         let Some(pod) = &found.pod else {
             return "the agent server ended".to_owned();
         };
+        let end = describe_end(pod);
+        if !has_run(pod) {
+            return format!("the agent server {end}");
+        }
         let quoted = self.quote_log(pod).await;
-        let text = sandbox_provider::describe_exit(&describe_end(pod), &quoted);
+        let text = sandbox_provider::describe_exit(&end, &quoted);
         match advice(pod, &quoted) {
             Some(advice) => format!("{text}\n{advice}"),
             None => text,

@@ -235,7 +235,7 @@ impl SandboxManifest<'_> {
     /// Writes the file of trusted certificates, and ends.
     fn certificate_writer(&self) -> Value {
         let mut container = self.container_basis();
-        let own = certificates::writer(self.spec, &self.authority);
+        let own = certificates::writer(self.spec, &self.authority, &self.name());
         for (key, value) in own.as_object().into_iter().flatten() {
             container[key] = value.clone();
         }

@@ -186,6 +186,11 @@ fn container_state(pod: &Pod) -> Option<&ContainerState> {
     all.first()?.state.as_ref()
 }
 
+/// Whether the agent server's container has run, and may have a log.
+pub(crate) fn has_run(pod: &Pod) -> bool {
+    container_state(pod).is_some_and(|it| it.running.is_some() || it.terminated.is_some())
+}
+
 /// Why a container did not do what the agent server needs before it starts.
 fn failed_preparation(pod: &Pod) -> Option<&str> {
     let all = pod.status.as_ref()?.init_container_statuses.as_ref()?;

@@ -11,11 +11,14 @@ use super::{START_TIMEOUT, Service};
 use crate::agent_server::{Version, built_program, installations, variable_of};
 use crate::engine::{self, Engine};
 use crate::machine_address;
+use crate::postgres::Postgres;
 use crate::proxy;
 use crate::scripted_llm::ScriptedLlm;
 use crate::stub::Stub;
 use crate::wait::within;
 
+/// Any 32 bytes.
+const MASTER_KEY: &str = "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=";
 const COMMAND: &str = "WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND";
 
 /// How a service runs sandboxes.
@@ -128,6 +131,13 @@ impl Builder {
     pub fn installed_agent_server(mut self, version: Version) -> Self {
         self.agent = AgentServer::Installed(version);
         self
+    }
+
+    /// Stores everything in this database. All such services have one master key.
+    #[must_use]
+    pub fn postgres(self, server: &Postgres) -> Self {
+        self.env("WORKSPACE_STORAGE__URL", &server.url())
+            .env("WORKSPACE_SECRETS__MASTER_KEY", MASTER_KEY)
     }
 
     /// Runs the stub in sandboxes.

@@ -19,9 +19,6 @@ pub(crate) const API: &str = "/api/automation/v1";
 /// An installation, a start, or a run, on a busy machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Any 32 bytes.
-const MASTER_KEY: &str = "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=";
-
 /// What a run executes: it looks at what it is given, and reports its end.
 const SCRIPT: &str = r#"
 import json, os, socket, sys, urllib.error, urllib.request
@@ -237,8 +234,7 @@ async fn killed_processes_leave_each_run_with_an_end_and_duplicate_none() {
     let postgres = Postgres::start();
     let service = with_automations()
         .env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "40")
-        .env("WORKSPACE_STORAGE__URL", &postgres.url())
-        .env("WORKSPACE_SECRETS__MASTER_KEY", MASTER_KEY)
+        .postgres(&postgres)
         .start()
         .await;
     crashes::end_each_run_once((service, postgres), 200, 30).await;

@@ -17,8 +17,6 @@ use crate::plan::{PlanSet, PlannedCrash};
 const POLL_INTERVAL: Duration = Duration::from_millis(15);
 /// Time for a process to end after its connections broke.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Any 32 bytes.
-const MASTER_KEY: &str = "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=";
 /// Without a line for each request.
 const LOG_LEVEL: &str =
     "info,http_api=warn,application=debug,sandbox_process=debug,sandbox_docker=debug";
@@ -76,9 +74,7 @@ impl CrashBench {
             .env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "1")
             .env("WORKSPACE_SANDBOX__MAX_RUNNING", "1");
         if let Some(postgres) = &postgres {
-            builder = builder
-                .env("WORKSPACE_STORAGE__URL", &postgres.url())
-                .env("WORKSPACE_SECRETS__MASTER_KEY", MASTER_KEY);
+            builder = builder.postgres(postgres);
         }
         let service = builder.start().await;
         let user = service.admin();

@@ -4,8 +4,6 @@ use acceptance::wait::{wait_for, wait_until};
 use acceptance::world::{RECONCILE_TIMEOUT, configure_model};
 use acceptance::{Client, Cluster, Postgres, Service, Stub};
 
-/// Any 32 bytes.
-const MASTER_KEY: &str = "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=";
 const FIRST_KEY: &str = "the-first-users-key-in-these-tests-0123456789";
 const STARTS: usize = 4;
 
@@ -17,8 +15,7 @@ async fn a_replica_finishes_the_starts_of_a_killed_one() {
         let builder = cluster
             .with_stub(Service::builder(), &stub)
             .env("WORKSPACE_SANDBOX__HOST", "cluster")
-            .env("WORKSPACE_STORAGE__URL", &postgres.url())
-            .env("WORKSPACE_SECRETS__MASTER_KEY", MASTER_KEY)
+            .postgres(&postgres)
             .env("WORKSPACE_AUTH__BOOTSTRAP_KEY", FIRST_KEY);
         builder.start().await
     };

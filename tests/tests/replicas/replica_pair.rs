@@ -10,8 +10,6 @@ use acceptance::{Client, Postgres, Sandboxing, Service, Stub};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// Any 32 bytes.
-const MASTER_KEY: &str = "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=";
 const FIRST_KEY: &str = "the-first-users-key-in-these-tests-0123456789";
 /// Deadline of repeated requests while Postgres or both replicas are down.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -42,8 +40,7 @@ impl ReplicaPair {
             let mut builder = Service::builder()
                 .sandboxing(sandboxing)
                 .stub(&stub)
-                .env("WORKSPACE_STORAGE__URL", &postgres.url())
-                .env("WORKSPACE_SECRETS__MASTER_KEY", MASTER_KEY)
+                .postgres(&postgres)
                 .env("WORKSPACE_AUTH__BOOTSTRAP_KEY", FIRST_KEY)
                 .env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "4")
                 .env("WORKSPACE_SANDBOX__MAX_RUNNING", "24");

@@ -10,8 +10,6 @@ use futures::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// Any 32 bytes.
-const MASTER_KEY: &str = "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=";
 const FIRST_KEY: &str = "the-first-users-key-in-these-tests-0123456789";
 const SETTINGS: &str = "/api/v1/settings";
 const PROVIDERS: [&str; 5] = ["github", "gitlab", "bitbucket", "forgejo", "azure_devops"];
@@ -140,8 +138,7 @@ async fn fifty_writers_at_two_replicas_lose_nothing() {
     let postgres = Postgres::start();
     let replica = async || {
         let builder = Service::builder()
-            .env("WORKSPACE_STORAGE__URL", &postgres.url())
-            .env("WORKSPACE_SECRETS__MASTER_KEY", MASTER_KEY)
+            .postgres(&postgres)
             .env("WORKSPACE_AUTH__BOOTSTRAP_KEY", FIRST_KEY);
         builder.start().await
     };
@@ -156,8 +153,7 @@ async fn a_busy_replica_does_not_block_writers_of_another_one() {
     let postgres = Postgres::start();
     let replica = async || {
         let builder = Service::builder()
-            .env("WORKSPACE_STORAGE__URL", &postgres.url())
-            .env("WORKSPACE_SECRETS__MASTER_KEY", MASTER_KEY)
+            .postgres(&postgres)
             .env("WORKSPACE_AUTH__BOOTSTRAP_KEY", FIRST_KEY);
         builder.start().await
     };

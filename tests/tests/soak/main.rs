@@ -29,8 +29,6 @@ const USERS: usize = 8;
 /// Each has at most [`user_loop::MAX_CONCURRENT`] sandboxes at once.
 const MAX_USER_LOOPS: usize = 16;
 const REPLICAS: usize = 3;
-/// Any 32 bytes.
-const MASTER_KEY: &str = "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=";
 /// Maximum additional delay of a kill.
 const MAX_KILL_DELAY_MILLIS: usize = 400;
 
@@ -67,8 +65,7 @@ async fn killed_replicas_lose_no_acknowledged_change_and_leave_no_object_of_a_cl
         let builder = cluster
             .with_stub(Service::builder(), &stub)
             .env("WORKSPACE_SANDBOX__HOST", "cluster")
-            .env("WORKSPACE_STORAGE__URL", &postgres.url())
-            .env("WORKSPACE_SECRETS__MASTER_KEY", MASTER_KEY);
+            .postgres(&postgres);
         services.push(without_caps(builder).start().await);
     }
     let place = Place::Cluster { cluster, postgres };

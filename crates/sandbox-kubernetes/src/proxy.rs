@@ -61,7 +61,7 @@ pub(crate) async fn host_addresses(
     let found = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
     let found = found.map_err(|_| {
         SandboxError::unavailable(format!(
-            "the service cannot look up {host}, the host of its own address for sandboxes: the operator has to check              sandbox.callback_url"
+            "the service cannot look up {host}, the host of its own address for sandboxes: the operator has to check sandbox.callback_url"
         ))
     })?;
     let unique: BTreeSet<IpAddr> = found.map(|address| address.ip()).collect();

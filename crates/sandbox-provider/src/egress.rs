@@ -115,8 +115,8 @@ pub const SYSTEM_CERTIFICATES: [&str; 4] = [
 
 const PROXY_VARIABLES: [&str; 4] = ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"];
 
-/// Names the forward proxy (its host and port), what is reached without it, and the file of trusted certificates in the variables that programs read.
-/// They enforce nothing: where the policy is not open, a program without them reaches nothing.
+/// Names the forward proxy (its host and port), what is reached without it, and the file of trusted certificates in the variables
+/// that programs read. They enforce nothing: where the policy is not open, a program without them reaches nothing.
 pub fn add_proxy_variables(
     all: &mut SandboxVariables,
     proxy: impl Display,

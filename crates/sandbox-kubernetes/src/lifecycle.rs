@@ -6,6 +6,7 @@ use domain::id::SandboxId;
 use domain::sandbox::{SandboxEndpoints, SandboxError, SandboxLaunch};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{DynamicObject, ListParams};
+use sandbox_provider::authority_of;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -207,7 +208,7 @@ impl KubernetesInner {
             }
         };
         manifest.claim = claim.metadata.uid.as_deref().unwrap_or_default();
-        manifest.authority = self.authority(&launch.id)?;
+        manifest.authority = authority_of(self.config.egress.as_ref(), &launch.id)?;
         manifest.host_addresses = proxy::host_addresses(&self.config, &launch.webhook_url).await?;
         self.write_secret(&manifest, &name).await?;
         match self.create_pod(&manifest).await? {
@@ -406,14 +407,6 @@ impl KubernetesInner {
             Some(advice) => format!("{text}\n{advice}"),
             None => text,
         }
-    }
-
-    /// The certificate of a sandbox's authority. Empty: the proxy stands for no host.
-    fn authority(&self, id: &SandboxId) -> Result<String, SandboxError> {
-        let gateway = self.config.egress.as_ref().and_then(|slot| slot.get());
-        let authority = gateway.map(|gateway| gateway.authority(id)).transpose();
-        let authority = authority.map_err(SandboxError::other)?.flatten();
-        Ok(authority.unwrap_or_default())
     }
 
     /// What a sandbox needs. Its claim, the version of `Sandbox` resources and its authority may be unknown.

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 use domain::error::BoxError;
 use domain::id::SandboxId;
+use domain::sandbox::SandboxError;
 use ipnet::Ipv4Net;
 use settings::SettingReader;
 use tokio::net::TcpStream;
@@ -91,6 +92,22 @@ pub trait EgressGateway: Debug + Send + Sync {
 
 /// The gateway, which the service sets when it is complete. Until then connections wait.
 pub type EgressSlot = Arc<OnceLock<Arc<dyn EgressGateway>>>;
+
+/// The certificate of a sandbox's authority ([`EgressGateway::authority`]). Empty: the proxy stands for no host, or there is none yet.
+///
+/// # Errors
+/// The certificate cannot be made.
+pub fn authority_of(
+    gateway: Option<&EgressSlot>,
+    sandbox: &SandboxId,
+) -> Result<String, SandboxError> {
+    let gateway = gateway.and_then(|slot| slot.get());
+    let authority = gateway
+        .map(|gateway| gateway.authority(sandbox))
+        .transpose();
+    let authority = authority.map_err(SandboxError::other)?.flatten();
+    Ok(authority.unwrap_or_default())
+}
 
 /// The variables with the file of all trusted certificates: of OpenSSL and what is built on it, and of programs that read others.
 pub const CERTIFICATE_VARIABLES: [&str; 9] = [

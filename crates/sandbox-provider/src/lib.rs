@@ -44,7 +44,8 @@ pub use digest::short_digest;
 pub use disk_limit::{OverLimitGrace, over_disk_limit};
 pub use egress::{
     CERTIFICATE_VARIABLES, EgressGateway, EgressPolicy, EgressRoute, EgressSlot,
-    SYSTEM_CERTIFICATES, add_proxy_variables, is_proxy_variable, reachable_network, sends_secrets,
+    SYSTEM_CERTIFICATES, add_proxy_variables, authority_of, is_proxy_variable, reachable_network,
+    sends_secrets,
 };
 pub use proxy_listener::{
     SandboxAddresses, accept_for_gateway, can_forge_addresses, listen_for_sandboxes,

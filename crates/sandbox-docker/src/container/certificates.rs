@@ -7,10 +7,9 @@ use std::path::{Component, Path, PathBuf};
 use bollard::query_parameters::{
     DownloadFromContainerOptionsBuilder, UploadToContainerOptionsBuilder,
 };
-use domain::id::SandboxId;
 use domain::sandbox::{SandboxError, SandboxLaunch};
 use futures::TryStreamExt as _;
-use sandbox_provider::{CERTIFICATE_VARIABLES, SYSTEM_CERTIFICATES};
+use sandbox_provider::{CERTIFICATE_VARIABLES, SYSTEM_CERTIFICATES, authority_of};
 use secrecy::ExposeSecret;
 
 use crate::backend::DockerInner;
@@ -48,7 +47,8 @@ impl DockerInner {
             return Ok(true);
         };
         let mut all = self.trusted_by(spec, container).await;
-        all.extend_from_slice(self.authority(&launch.id)?.as_bytes());
+        let authority = authority_of(self.config.egress.as_ref(), &launch.id)?;
+        all.extend_from_slice(authority.as_bytes());
         let archive = archive(&all).map_err(SandboxError::other)?;
         let options = UploadToContainerOptionsBuilder::new()
             .path(&spec.volume)
@@ -61,13 +61,6 @@ impl DockerInner {
             Err(error) if error.is_changed_elsewhere() => Ok(false),
             Err(error) => Err(error.start_failed()),
         }
-    }
-
-    fn authority(&self, id: &SandboxId) -> Result<String, SandboxError> {
-        let gateway = self.config.egress.as_ref().and_then(|slot| slot.get());
-        let authority = gateway.map(|gateway| gateway.authority(id)).transpose();
-        let authority = authority.map_err(SandboxError::other)?.flatten();
-        Ok(authority.unwrap_or_default())
     }
 
     /// The certificates that the operator's variables name. Unless one of them replaces the system's, also those of the image's system,

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use domain::crash_point;
 use domain::id::SandboxId;
 use domain::sandbox::{SandboxEndpoints, SandboxError, SandboxLaunch};
-use sandbox_provider::{AGENT_SERVER_PORT, SESSION_KEY_VARIABLE};
+use sandbox_provider::{AGENT_SERVER_PORT, SESSION_KEY_VARIABLE, authority_of};
 use secrecy::ExposeSecret;
 use tokio::process::Child;
 use tokio::time::timeout;
@@ -169,13 +169,10 @@ impl ProcessInner {
         let Some(slot) = confinement.and_then(|it| it.egress.as_ref()) else {
             return Ok(None);
         };
-        let authority = slot.get().map(|gateway| gateway.authority(id)).transpose();
-        let authority = authority.map_err(SandboxError::other)?.flatten();
+        let authority = authority_of(Some(slot), id)?;
         let (inner, file) = (Arc::clone(self), self.paths(id).certificates());
-        let written = blocking(move || {
-            let authority = authority.unwrap_or_default();
-            certificates::write(&file, &inner.config, &authority).map(|()| file)
-        });
+        let written =
+            blocking(move || certificates::write(&file, &inner.config, &authority).map(|()| file));
         written.await?.map(Some).map_err(SandboxError::other)
     }
 

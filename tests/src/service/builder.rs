@@ -7,12 +7,12 @@ use std::os::unix::fs::{DirBuilderExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::{START_TIMEOUT, Service};
+use super::{START_TIMEOUT, Service, access};
 use crate::agent_server::{Version, built_program, installations, variable_of};
 use crate::engine::{self, Engine};
 use crate::machine_address;
 use crate::postgres::Postgres;
-use crate::proxy;
+use crate::proxy::ProxyKind;
 use crate::scripted_llm::ScriptedLlm;
 use crate::stub::Stub;
 use crate::wait::within;
@@ -307,13 +307,11 @@ impl Builder {
         self.variables.get(name).map(String::as_str)
     }
 
-    /// The kind of proxy in front, from `ACCEPTANCE_BEHIND`. None for a test that sets a public URL or an address itself.
-    pub(super) fn front_kind(&self) -> Option<proxy::ProxyKind> {
+    /// The kind of proxy in front. None for a test that sets a public URL or an address itself.
+    pub(super) fn front_kind(&self) -> Option<ProxyKind> {
         let own_url = ["WORKSPACE_HTTP__PUBLIC_URL", "WORKSPACE_HTTP__BIND"];
-        if own_url.iter().any(|name| self.variable(name).is_some()) {
-            return None;
-        }
-        variable_of("ACCEPTANCE_BEHIND").map(|name| proxy::ProxyKind::named(&name))
+        let is_set = own_url.iter().any(|name| self.variable(name).is_some());
+        access::proxy_kind().filter(|_| !is_set)
     }
 
     /// The binary with a small environment, without the developer's own configuration.

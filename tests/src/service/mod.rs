@@ -1,5 +1,6 @@
 //! The real binary with its own data directory and port.
 
+mod access;
 mod builder;
 mod database;
 mod sandboxes;

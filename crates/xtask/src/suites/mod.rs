@@ -1,6 +1,5 @@
 //! Runs the test suites, and counts their tests.
 
-mod access;
 pub(crate) mod attack;
 pub(crate) mod ci;
 pub(crate) mod escape;
@@ -30,7 +29,7 @@ pub(crate) enum Extent {
     WithoutAgentServers,
     /// The suites that must pass before a change lands.
     Ci,
-    /// All suites, with the ignored tests, and both ways of access.
+    /// All suites with the ignored tests, and [`OF_BOTH_WAYS`] also at the service's own port.
     Nightly,
 }
 
@@ -103,8 +102,13 @@ const OUTER_TARGETS: [(&str, &str); 3] = [
 /// The one suite of `acceptance` that runs no service.
 const RULES_TARGET: &str = "architecture";
 
-/// Prepares everything and runs the suites, or only those tests that `args` select: at the service's own port, or as
-/// `ACCEPTANCE_BEHIND` says.
+/// Suites of `acceptance` that go through nginx and, in nightly runs, also reach the service at its own port. `recordings`
+/// covers every operation, so it would show changes by nginx. Without nginx, clients of `replicas` try the next replica instead of
+/// reading a 502, those of `settings` have a connection each, and the page of `web_app` has the service's own origin.
+const OF_BOTH_WAYS: &str =
+    "package(acceptance) & binary(/^(recordings|replicas|settings|web_app)$/)";
+
+/// Prepares everything and runs the suites, or only those tests that `args` select.
 pub(crate) fn test(extent: Extent, args: &[String]) -> anyhow::Result<()> {
     let mut report = RunReport::new();
     let outcome = report
@@ -115,7 +119,11 @@ pub(crate) fn test(extent: Extent, args: &[String]) -> anyhow::Result<()> {
             if args.is_empty() {
                 all(extent, &mut report)
             } else {
-                report.stage("test suites", |report| selected(extent, args, report))
+                let mut count = TestCount::default();
+                let passed = report.suite_stage("test suites", |report| {
+                    selected(extent, args, &mut count, report)
+                })?;
+                count.verdict(passed)
             }
         });
     report.print();
@@ -134,7 +142,7 @@ pub(crate) fn test_inner(args: &[String]) -> anyhow::Result<()> {
     let mut report = RunReport::new();
     let mut count = TestCount::default();
     let passed = report.suite_stage("tests without other programs", |report| {
-        watch_suites(command.args(args), "", &mut count, report)
+        watch_suites(command.args(args), &mut count, report)
     });
     report.print();
     count.verdict(passed?)
@@ -160,39 +168,48 @@ fn inner_targets() -> anyhow::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Runs all suites, also after a failure. Most suites of `acceptance` go through nginx ([`access`]).
+/// Runs all suites, also after a failure.
 pub(crate) fn all(extent: Extent, report: &mut RunReport) -> anyhow::Result<()> {
     let mut count = TestCount::default();
     let mut has_passed = true;
-    has_passed &= report.suite_stage("suites at the service's own port", |report| {
-        directly(extent, &mut count, report)
+    has_passed &= report.suite_stage("test suites", |report| {
+        selected(extent, &[], &mut count, report)
     })?;
-    has_passed &= report.suite_stage("suites behind nginx, with TLS", |report| {
-        behind_nginx(extent, &mut count, report)
-    })?;
+    if extent == Extent::Nightly && has_nextest() {
+        has_passed &= report.suite_stage("suites without nginx", |report| {
+            let mut command = runner();
+            command.arg("--workspace").args(profile(extent));
+            command.args(["--filterset", OF_BOTH_WAYS]);
+            command.env("ACCEPTANCE_BEHIND", "none");
+            watch_suites(&mut command, &mut count, report)
+        })?;
+    }
     has_passed &= report.suite_stage("documentation examples", |report| {
         // nextest cannot run them.
         let mut command = cargo();
         command.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
-        watch_suites(&mut command, "", &mut count, report)
+        watch_suites(&mut command, &mut count, report)
     })?;
     count.verdict(has_passed)
 }
 
-fn selected(extent: Extent, args: &[String], report: &mut RunReport) -> anyhow::Result<()> {
-    let mut count = TestCount::default();
-    let mut has_passed = true;
+/// Runs the tests that `args` select; returns whether all passed.
+fn selected(
+    extent: Extent,
+    args: &[String],
+    count: &mut TestCount,
+    report: &mut RunReport,
+) -> anyhow::Result<bool> {
     if has_nextest() {
         let mut command = runner();
         command.arg("--workspace").args(profile(extent)).args(args);
-        has_passed &= watch_suites(&mut command, "", &mut count, report)?;
-    } else {
-        for packages in libtest_parts(extent.has_agent_servers(), &[]) {
-            let mut command = runner();
-            has_passed &= watch_suites(command.args(packages).args(args), "", &mut count, report)?;
-        }
+        return watch_suites(&mut command, count, report);
     }
-    count.verdict(has_passed)
+    let mut has_passed = true;
+    for packages in libtest_parts(extent.has_agent_servers()) {
+        has_passed &= watch_suites(runner().args(packages).args(args), count, report)?;
+    }
+    Ok(has_passed)
 }
 
 /// The test runner, which continues after a failure. With nextest five tests run at a time for two processors, because many
@@ -214,7 +231,6 @@ pub(crate) fn runner() -> Command {
 /// Shows what a runner prints, and counts its tests. Returns whether all passed.
 fn watch_suites(
     command: &mut Command,
-    access: &str,
     count: &mut TestCount,
     report: &mut RunReport,
 ) -> anyhow::Result<bool> {
@@ -230,7 +246,7 @@ fn watch_suites(
         count.add_nextest(line);
         has_ended |= line.trim_start().starts_with("Summary [");
         if !has_ended {
-            report.read(line, access);
+            report.read(line);
         }
     })
 }
@@ -244,53 +260,8 @@ fn profile(extent: Extent) -> &'static [&'static str] {
     }
 }
 
-/// Runs the suites that reach the service at its own port; returns whether all passed.
-fn directly(extent: Extent, count: &mut TestCount, report: &mut RunReport) -> anyhow::Result<bool> {
-    let is_nightly = extent == Extent::Nightly;
-    let others = access::only_proxied(is_nightly);
-    if has_nextest() {
-        let mut command = runner();
-        command.arg("--workspace").args(profile(extent));
-        command.args(["--filterset", &access::all_but(&others)]);
-        return watch_suites(&mut command, "", count, report);
-    }
-    let mut has_passed = true;
-    for packages in libtest_parts(extent.has_agent_servers(), &others) {
-        has_passed &= watch_suites(runner().args(packages), "", count, report)?;
-    }
-    Ok(has_passed)
-}
-
-/// Runs the suites that go through nginx; returns whether all passed.
-fn behind_nginx(
-    extent: Extent,
-    count: &mut TestCount,
-    report: &mut RunReport,
-) -> anyhow::Result<bool> {
-    let mut suites = access::proxied();
-    suites.retain(|suite| extent.has_agent_servers() || !AGENT_SERVER_SUITES.contains(suite));
-    say(&suites.join(", "));
-    let mut command = runner();
-    command.arg("--workspace");
-    if has_nextest() {
-        // Not `--test`, which selects other features of dependencies, so that much is compiled again.
-        command.args(profile(extent));
-        command.args(["--filterset", &access::only(&suites)]);
-    } else {
-        for suite in suites {
-            command.args(["--test", suite]);
-        }
-    }
-    watch_suites(
-        access::behind_nginx(&mut command),
-        " (nginx)",
-        count,
-        report,
-    )
-}
-
-/// Arguments for `cargo test`, which cannot exclude a suite: they name all others. `omitted` suites run separately.
-fn libtest_parts(with_agent_servers: bool, omitted: &[&str]) -> Vec<Vec<String>> {
+/// Arguments for `cargo test`, which cannot exclude a suite: they name all others.
+fn libtest_parts(with_agent_servers: bool) -> Vec<Vec<String>> {
     let words = |words: &[&str]| {
         words
             .iter()
@@ -298,7 +269,7 @@ fn libtest_parts(with_agent_servers: bool, omitted: &[&str]) -> Vec<Vec<String>>
             .collect::<Vec<_>>()
     };
     let targets = words(&["--lib", "--bins", "--tests", "--examples"]);
-    if with_agent_servers && omitted.is_empty() {
+    if with_agent_servers {
         return vec![[words(&["--workspace"]), targets].concat()];
     }
     let others = [words(&["--workspace", "--exclude", "acceptance"]), targets].concat();
@@ -311,8 +282,7 @@ fn libtest_parts(with_agent_servers: bool, omitted: &[&str]) -> Vec<Vec<String>>
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        let needs_more = !with_agent_servers && AGENT_SERVER_SUITES.contains(&name.as_str());
-        if !(needs_more || omitted.contains(&name.as_str())) {
+        if !AGENT_SERVER_SUITES.contains(&name.as_str()) {
             ours.extend(["--test".to_owned(), name]);
         }
     }

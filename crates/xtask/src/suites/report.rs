@@ -102,8 +102,8 @@ impl RunReport {
         }
     }
 
-    /// Reads a line of nextest's output before its summary; `access` tells runs of one suite apart.
-    pub(crate) fn read(&mut self, line: &str, access: &str) {
+    /// Reads a line of nextest's output before its summary.
+    pub(crate) fn read(&mut self, line: &str) {
         let Some(result) = TestResult::parse(line) else {
             let failure = self.failures.last_mut().filter(|_| self.is_in_failure);
             if let Some(failure) = failure.filter(|it| it.lines.len() < MAX_OUTPUT_LINES) {
@@ -114,11 +114,11 @@ impl RunReport {
         self.is_in_failure = !result.has_passed;
         if !result.has_passed {
             self.failures.push(FailedTest {
-                name: format!("{}{access} {}", result.suite, result.test),
+                name: format!("{} {}", result.suite, result.test),
                 lines: Vec::new(),
             });
         }
-        self.add(result, access);
+        self.add(result);
     }
 
     /// Runs a stage, and notes how long it took, also when it fails.
@@ -156,8 +156,8 @@ impl RunReport {
         outcome
     }
 
-    fn add(&mut self, result: TestResult<'_>, access: &str) {
-        let name = format!("{}{access}", result.suite);
+    fn add(&mut self, result: TestResult<'_>) {
+        let name = result.suite.to_owned();
         let totals = self.suites.entry(name).or_default();
         totals.tests += 1;
         totals.failed += u64::from(!result.has_passed);
@@ -256,12 +256,12 @@ mod tests {
             "        PASS [   0.004s] (3/3) a d",
             "not kept either",
         ] {
-            report.read(line, " (nginx)");
+            report.read(line);
         }
         let [failure] = report.failures.as_slice() else {
             panic!("{:?}", report.failures);
         };
-        assert_eq!(failure.name, "a (nginx) c");
+        assert_eq!(failure.name, "a c");
         let expected = ["    thread 'c' panicked at x.rs:1:", "    the cause"];
         assert_eq!(failure.excerpt(), expected);
     }
@@ -275,14 +275,14 @@ mod tests {
             has_passed,
             seconds,
         };
-        report.add(result("quick", true, 1.0), "");
-        report.add(result("slow", true, 2.0), " (nginx)");
-        report.add(result("slow", false, 3.0), " (nginx)");
+        report.add(result("quick", true, 1.0));
+        report.add(result("slow", true, 2.0));
+        report.add(result("slow", false, 3.0));
         report.stage("lints", |_| Ok(())).unwrap();
         let failed = report.stage("suites", |_| anyhow::bail!("no"));
         failed.map(|()| "it passed").unwrap_err();
         let expected = "\n| suite | tests | failed | seconds of work |\n|---|---|---|---|\n\
-            | slow (nginx) | 2 | 1 | 5.0 |\n| quick | 1 | 0 | 1.0 |\n\n\
+            | slow | 2 | 1 | 5.0 |\n| quick | 1 | 0 | 1.0 |\n\n\
             | stage | minutes | result |\n|---|---|---|\n| lints | 0.0 | passed |\n\
             | suites | 0.0 | **failed** |\n| in all | 0.0 | |\n";
         assert_eq!(report.tables(), expected);

@@ -24,6 +24,7 @@ mod secrets;
 #[cfg(test)]
 mod tests;
 mod tunnel;
+mod upgrade;
 
 pub use approvals::EgressApprovals;
 pub use authority::AuthorityError;

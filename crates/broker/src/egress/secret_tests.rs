@@ -14,11 +14,13 @@ use domain::error::BoxError;
 use domain::host_rule::HostRules;
 use domain::id::SandboxId;
 use domain::user::secret::PLACEHOLDER_PREFIX;
+use futures::future::OptionFuture;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
 use hyper::client::conn::http1 as client;
 use hyper::server::conn::http1 as server;
 use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use outbound_http::CaCertificates;
@@ -120,10 +122,17 @@ impl EchoHost {
                         count.fetch_add(1, Ordering::SeqCst);
                     }
                     if let Ok(tls) = acceptor.accept(stream).await {
-                        let service = service_fn(|request| echo(request, &seen));
+                        let socket = Mutex::default();
+                        let service = service_fn(|request| echo(request, &seen, &socket));
                         let _ = server::Builder::new()
                             .serve_connection(TokioIo::new(tls), service)
+                            .with_upgrades()
                             .await;
+                        let socket = socket.into_inner().unwrap();
+                        if let Some(Ok(socket)) = OptionFuture::from(socket).await {
+                            let (mut read, mut write) = tokio::io::split(TokioIo::new(socket));
+                            let _ = tokio::io::copy(&mut read, &mut write).await;
+                        }
                     }
                 });
             }
@@ -137,10 +146,16 @@ impl EchoHost {
     }
 }
 
+/// Answers with the request, or changes to a web socket.
 async fn echo(
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
     seen: &Mutex<Vec<String>>,
+    socket: &Mutex<Option<OnUpgrade>>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
+    let is_socket = request.uri().path() == "/socket";
+    if is_socket {
+        *socket.lock().unwrap() = Some(hyper::upgrade::on(&mut request));
+    }
     let mut text = format!("{} {}\n", request.method(), request.uri());
     for (name, value) in request.headers() {
         let value = String::from_utf8_lossy(value.as_bytes());
@@ -151,6 +166,13 @@ async fn echo(
         String::from_utf8_lossy(&body.to_bytes()).into_owned()
     });
     seen.lock().unwrap().push(text.clone());
+    if is_socket {
+        let response = Response::builder()
+            .status(101)
+            .header("upgrade", "websocket");
+        let response = response.header("connection", "upgrade");
+        return Ok(response.body(Full::default()).unwrap());
+    }
     Ok(Response::new(Full::new(text.into())))
 }
 
@@ -231,7 +253,7 @@ impl Fixture {
         let tls = TlsConnector::from(config).connect(name, stream).await?;
         let (sender, connection) = client::handshake(TokioIo::new(tls)).await.unwrap();
         self.tasks.spawn(async move {
-            let _ = connection.await;
+            let _ = connection.with_upgrades().await;
         });
         Ok(sender)
     }
@@ -305,6 +327,44 @@ async fn requests_of_one_connection_and_streamed_bodies_pass() {
         assert!(text.ends_with(body), "{text}");
     }
     assert_eq!(fixture.requests().len(), 3);
+}
+
+#[tokio::test]
+async fn the_request_of_a_web_socket_gets_values_and_its_messages_pass() {
+    let mut fixture = Fixture::new().await;
+    let own = placeholder("s1", 'a');
+    let socket = |protocol| {
+        let request = Request::get("/socket").header("connection", "Upgrade, X-Key");
+        let request = request.header("upgrade", protocol).header("x-key", "1");
+        request.header("authorization", format!("Bearer {own}"))
+    };
+    let mut sender = fixture.client("s1").await.unwrap();
+    let request = socket("WebSocket").body(Full::default().boxed()).unwrap();
+    let response = timeout(TEST_TIMEOUT, sender.send_request(request)).await;
+    let mut response = response.unwrap().unwrap();
+    assert_eq!(response.status(), 101);
+    assert_eq!(response.headers()["upgrade"], "websocket");
+    let upgraded = hyper::upgrade::on(&mut response).await.unwrap();
+    let mut upgraded = TokioIo::new(upgraded);
+    upgraded.write_all(own.as_bytes()).await.unwrap();
+    let mut echoed = vec![0; own.len()];
+    upgraded.read_exact(&mut echoed).await.unwrap();
+    assert_eq!(echoed, own.as_bytes());
+    let [text] = fixture.requests().try_into().expect("one request");
+    for header in [
+        &format!("authorization: Bearer {VALUE}\n")[..],
+        "connection: upgrade\n",
+        "upgrade: websocket\n",
+    ] {
+        assert!(text.contains(header), "{text}");
+    }
+    assert!(!text.contains("x-key"), "{text}");
+    // No other protocol is asked for, and none is taken that was not asked for.
+    let (status, text) = fixture
+        .exchange(socket("h2c").body(Vec::new()).unwrap())
+        .await;
+    assert_eq!(status, 502, "{text}");
+    assert!(!fixture.requests()[1].contains("upgrade"), "{text}");
 }
 
 #[tokio::test]

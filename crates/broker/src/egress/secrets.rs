@@ -21,7 +21,7 @@ use hyper::header::HeaderValue;
 use hyper::rt::Executor as _;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use moka::sync::Cache;
 use outbound_http::CaCertificates;
@@ -44,6 +44,7 @@ use super::messages::{
 };
 use super::outcomes::EgressOutcomes;
 use super::placeholders::{SearchedBody, SearchedValue, find};
+use super::upgrade::{self, WebSocket};
 
 const TLS_TIMEOUT: Duration = Duration::from_secs(15);
 /// Placeholders in one header: each costs a look-up.
@@ -176,6 +177,8 @@ pub(super) struct SecretConnection<'a> {
     first: Mutex<Option<TcpStream>>,
     /// The connection to the host, between two requests.
     host: Mutex<Option<HostConnection>>,
+    /// What both connections become after the last request.
+    socket: Mutex<Option<WebSocket>>,
 }
 
 impl<'a> SecretConnection<'a> {
@@ -184,11 +187,12 @@ impl<'a> SecretConnection<'a> {
             route,
             first: Mutex::new(Some(host)),
             host: Mutex::default(),
+            socket: Mutex::default(),
         }
     }
 
     /// Serves until the client ends it.
-    pub(super) async fn serve(self, client: impl AsyncRead + AsyncWrite + Send + Unpin) {
+    pub(super) async fn serve(self, client: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
         let Ok(config) = self
             .route
             .sender
@@ -220,7 +224,11 @@ impl<'a> SecretConnection<'a> {
             .max_buf_size(MAX_HEAD_BYTES)
             .max_headers(MAX_HEADERS)
             .serve_connection(TokioIo::new(client), service)
+            .with_upgrades()
             .await;
+        if let Some(socket) = self.socket.into_inner() {
+            socket.run().await;
+        }
     }
 
     fn failed(&self, error: &EgressError) -> Response<ProxyBody> {
@@ -233,11 +241,18 @@ impl<'a> SecretConnection<'a> {
         error_response(error)
     }
 
-    async fn send(&self, request: Request<Incoming>) -> Result<Response<ProxyBody>, EgressError> {
+    async fn send(
+        &self,
+        mut request: Request<Incoming>,
+    ) -> Result<Response<ProxyBody>, EgressError> {
         if [Method::TRACE, Method::CONNECT].contains(request.method()) {
             return Err(EgressError::Placeholder(PlaceholderRefusal::Method));
         }
+        let client = upgrade::asked(&mut request);
         let mut request = outgoing(request, self.route.destination, TLS_PORT)?;
+        if client.is_some() {
+            upgrade::mark(request.headers_mut());
+        }
         let target = request.uri().to_string();
         if find(target.as_bytes()).is_some() {
             return Err(EgressError::Placeholder(PlaceholderRefusal::InUrl));
@@ -255,7 +270,17 @@ impl<'a> SecretConnection<'a> {
         if is_found.load(Ordering::SeqCst) {
             return Err(EgressError::Placeholder(PlaceholderRefusal::InBody));
         }
-        Ok(returned(response?))
+        let mut response = response?;
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return Ok(returned(response));
+        }
+        // A host must not change what was not asked for.
+        let client = client.ok_or_else(|| self.no_response())?;
+        let host = hyper::upgrade::on(&mut response);
+        *self.socket.lock().await = Some(WebSocket { client, host });
+        let mut response = returned(response);
+        upgrade::mark(response.headers_mut());
+        Ok(response)
     }
 
     /// The header with values in place of its placeholders; `None` if it has none.
@@ -344,7 +369,7 @@ impl<'a> SecretConnection<'a> {
         let (sender, connection) = opened.map_err(|_| self.no_response())?;
         // It ends with the sender, or with the response of the last request.
         TokioExecutor::new().execute(async {
-            let _ = connection.await;
+            let _ = connection.with_upgrades().await;
         });
         Ok(sender)
     }

@@ -133,6 +133,26 @@ mod tests {
     }
 
     #[test]
+    fn the_program_writes_for_java_what_the_service_writes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+        let (own, target) = (path("own"), path("target.pem"));
+        let certificate = |text: &str| {
+            format!("# {text}\n-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
+        };
+        for text in [
+            String::new(),
+            [certificate("AQID"), certificate("BAU=")].concat(),
+        ] {
+            fs::write(&own, &text).unwrap();
+            let output = run(&target, &[&own, "--"]);
+            assert!(output.status.success(), "{output:?}");
+            let written = fs::read(path("target.jks")).unwrap();
+            assert_eq!(written, sandbox_provider::java_trust_store(text.as_bytes()));
+        }
+    }
+
+    #[test]
     fn the_program_fails_where_the_proxy_is_not_reached() {
         let directory = tempfile::tempdir().unwrap();
         let target = directory.path().join("target");

@@ -9,10 +9,11 @@ use domain::error::BoxError;
 use domain::id::SandboxId;
 use domain::sandbox::SandboxError;
 use ipnet::Ipv4Net;
+use secrecy::ExposeSecret as _;
 use settings::SettingReader;
 use tokio::net::TcpStream;
 
-use crate::SandboxVariables;
+use crate::{SandboxVariables, java};
 
 /// What sandboxes reach beside the service (`egress.policy`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,6 +141,7 @@ pub fn add_proxy_variables(
     direct: &str,
     certificates: &str,
 ) {
+    let proxy = proxy.to_string();
     let mut set = |name: &str, value: String| all.insert(name.to_owned(), value.into());
     for name in PROXY_VARIABLES {
         set(name, format!("http://{proxy}"));
@@ -152,6 +154,12 @@ pub fn add_proxy_variables(
     for name in CERTIFICATE_VARIABLES {
         set(name, certificates.to_owned());
     }
+    let options = java::options(&proxy, &direct, certificates);
+    let options = match all.get(java::OPTIONS) {
+        Some(former) => format!("{} {options}", former.expose_secret()),
+        None => options,
+    };
+    all.insert(java::OPTIONS.to_owned(), options.into());
 }
 
 /// Whether programs find a proxy of the operator by this variable.

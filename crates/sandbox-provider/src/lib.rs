@@ -11,6 +11,7 @@ pub mod container_settings;
 mod digest;
 mod disk_limit;
 mod egress;
+mod java;
 mod proxy_listener;
 mod report;
 mod tasks;
@@ -47,6 +48,7 @@ pub use egress::{
     SYSTEM_CERTIFICATES, add_proxy_variables, authority_of, is_proxy_variable, reachable_network,
     sends_secrets,
 };
+pub use java::{java_trust_store, java_trust_store_path};
 pub use proxy_listener::{
     SandboxAddresses, accept_for_gateway, can_forge_addresses, listen_for_sandboxes,
 };

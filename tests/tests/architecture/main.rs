@@ -175,7 +175,8 @@ const OWNED: &[(&str, &[&str])] = &[
     ),
     // The tests of the forward proxy send what TLS clients send.
     ("rustls", &["outbound-http", "broker"]),
-    ("ring", &["oidc"]),
+    ("ring", &["oidc", "sandbox-provider"]),
+    ("rustls-pki-types", &["sandbox-provider"]),
     ("rustls-native-certs", &["outbound-http"]),
     ("opentelemetry", &["telemetry"]),
     ("opentelemetry_sdk", &["telemetry"]),

@@ -9,7 +9,10 @@ use bollard::query_parameters::{
 };
 use domain::sandbox::{SandboxError, SandboxLaunch};
 use futures::TryStreamExt as _;
-use sandbox_provider::{CERTIFICATE_VARIABLES, SYSTEM_CERTIFICATES, authority_of};
+use sandbox_provider::{
+    CERTIFICATE_VARIABLES, SYSTEM_CERTIFICATES, authority_of, java_trust_store,
+    java_trust_store_path,
+};
 use secrecy::ExposeSecret;
 
 use crate::backend::DockerInner;
@@ -35,7 +38,7 @@ enum FileInArchive {
 }
 
 impl DockerInner {
-    /// Writes the file before a start of a container with a proxy: an agent may have deleted it. Returns whether the container still
+    /// Writes the files before a start of a container with a proxy: an agent may have deleted it. Returns whether the container still
     /// exists.
     pub(crate) async fn write_certificates(
         &self,
@@ -43,7 +46,7 @@ impl DockerInner {
         container: &str,
     ) -> Result<bool, SandboxError> {
         let Ok(spec) = self.spec(&launch.spec) else {
-            // The one of an earlier start is still there.
+            // Those of an earlier start are still there.
             return Ok(true);
         };
         let mut all = self.trusted_by(spec, container).await;
@@ -164,13 +167,18 @@ fn joined(directory: &Path, target: &Path) -> PathBuf {
     path
 }
 
-/// An archive with the file, which all users of the container may read.
+/// An archive with the file and the one for Java, which all users of the container may read.
 fn archive(content: &[u8]) -> io::Result<Vec<u8>> {
-    let mut header = tar::Header::new_gnu();
-    header.set_size(content.len() as u64);
-    header.set_mode(0o644);
     let mut archive = tar::Builder::new(Vec::new());
-    archive.append_data(&mut header, NAME, content)?;
+    for (name, content) in [
+        (NAME.to_owned(), content),
+        (java_trust_store_path(NAME), &java_trust_store(content)),
+    ] {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        archive.append_data(&mut header, name, content)?;
+    }
     archive.into_inner()
 }
 

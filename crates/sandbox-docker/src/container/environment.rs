@@ -129,7 +129,10 @@ mod tests {
 
     #[test]
     fn programs_find_the_proxy_and_reach_the_service_without_it() {
-        let spec = DockerSpec::new(SpecId::parse("spec").unwrap(), "image:1");
+        let mut spec = DockerSpec::new(SpecId::parse("spec").unwrap(), "image:1");
+        // Those of a template stay.
+        let options = ("JAVA_TOOL_OPTIONS".to_owned(), "-Xmx1g".to_owned());
+        spec.env.extend([options]);
         let proxy = "172.20.0.1:13128".parse().unwrap();
         let of_another_host = SandboxLaunch {
             webhook_url: Url::parse("https://service.test/api/v1/webhooks").unwrap(),
@@ -145,6 +148,11 @@ mod tests {
             let expected = format!("localhost,127.0.0.1,{direct},::1,0.0.0.0");
             assert_eq!(value("NO_PROXY"), Some(expected.as_str()));
             assert_eq!(value("SSL_CERT_FILE"), Some("/workspace/.certificates.pem"));
+            let of_java = value("JAVA_TOOL_OPTIONS").unwrap_or_default();
+            assert!(
+                of_java.starts_with("-Xmx1g -Dhttp.proxyHost=172.20.0.1 "),
+                "{of_java}"
+            );
         }
         let without = variables(&spec, &launch(), None);
         assert!(!without.contains_key("https_proxy") && !without.contains_key("SSL_CERT_FILE"));

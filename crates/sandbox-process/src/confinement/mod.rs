@@ -71,8 +71,8 @@ pub(crate) struct ConfinedLaunch<'a> {
     pub(crate) cgroup: Option<&'a Cgroup>,
     pub(crate) command: Vec<OsString>,
     pub(crate) fork_server: Option<PathBuf>,
-    /// The file of trusted certificates.
-    pub(crate) certificates: Option<PathBuf>,
+    /// The files of trusted certificates.
+    pub(crate) certificates: Vec<PathBuf>,
 }
 
 impl Confinement {

@@ -4,9 +4,11 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use sandbox_provider::{CERTIFICATE_VARIABLES, SYSTEM_CERTIFICATES};
+use sandbox_provider::{
+    CERTIFICATE_VARIABLES, SYSTEM_CERTIFICATES, java_trust_store, java_trust_store_path,
+};
 use secrecy::ExposeSecret as _;
 
 use crate::config::ProcessConfig;
@@ -49,18 +51,34 @@ fn read_all(path: &Path) -> io::Result<Vec<u8>> {
     Ok(all)
 }
 
-/// Writes the file that [`CERTIFICATE_VARIABLES`] name in a sandbox with a proxy. Blocks.
-pub(crate) fn write(file: &Path, config: &ProcessConfig, authority: &str) -> io::Result<()> {
+/// Writes the file that [`CERTIFICATE_VARIABLES`] name in a sandbox with a proxy, and the one for Java. Returns both. Blocks.
+pub(crate) fn write(
+    file: &Path,
+    config: &ProcessConfig,
+    authority: &str,
+) -> io::Result<Vec<PathBuf>> {
     let operators = CERTIFICATE_VARIABLES.iter().filter_map(|name| {
         let path = config.extra_env.get(*name)?;
         Some((*name, path.expose_secret().to_owned()))
     });
     let operators: Vec<_> = operators.collect();
-    write_all(file, &operators, authority)
+    let all = collected(&operators, authority)?;
+    let for_java = PathBuf::from(java_trust_store_path(&file.to_string_lossy()));
+    replace(&for_java, &java_trust_store(&all))?;
+    replace(file, &all)?;
+    Ok(vec![file.to_owned(), for_java])
 }
 
-/// Writes all certificates of the operator's variables, or those of the system, and the authority's.
-fn write_all(file: &Path, operators: &[(&str, String)], authority: &str) -> io::Result<()> {
+fn replace(file: &Path, content: &[u8]) -> io::Result<()> {
+    let new = file.with_extension("new");
+    fs::write(&new, content)?;
+    // The sandbox has another user id. The directory is the service's own, so nothing else can replace the file.
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o644))?;
+    fs::rename(&new, file)
+}
+
+/// All certificates of the operator's variables, or those of the system, and the authority's.
+fn collected(operators: &[(&str, String)], authority: &str) -> io::Result<Vec<u8>> {
     let mut all = Vec::new();
     for (name, path) in sources(operators) {
         let text = read_all(path).map_err(|error| {
@@ -76,11 +94,7 @@ fn write_all(file: &Path, operators: &[(&str, String)], authority: &str) -> io::
         }
     }
     all.extend_from_slice(authority.as_bytes());
-    let new = file.with_extension("new");
-    fs::write(&new, all)?;
-    // The sandbox has another user id. The directory is the service's own, so nothing else can replace the file.
-    fs::set_permissions(&new, fs::Permissions::from_mode(0o644))?;
-    fs::rename(&new, file)
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -88,9 +102,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_has_the_certificates_of_all_variables_and_the_authority() {
+    fn the_certificates_of_all_variables_and_the_authority_are_trusted() {
         let dir = tempfile::tempdir().unwrap();
-        let [file, first, second] = ["all.pem", "1.pem", "2.pem"].map(|name| dir.path().join(name));
+        let [first, second] = ["1.pem", "2.pem"].map(|name| dir.path().join(name));
+        let text = |operators: &[_], authority| {
+            String::from_utf8(collected(operators, authority).unwrap()).unwrap()
+        };
         fs::write(&first, "first").unwrap();
         fs::write(&second, "second\n").unwrap();
         let named = |name, path: &Path| (name, path.display().to_string());
@@ -100,30 +117,22 @@ mod tests {
             named("PIP_CERT", &second),
         ];
         for authority in ["one\n", "two\n"] {
-            write_all(&file, &operators, authority).unwrap();
-            let text = fs::read_to_string(&file).unwrap();
-            assert_eq!(text, format!("first\nsecond\n{authority}"));
+            let expected = format!("first\nsecond\n{authority}");
+            assert_eq!(text(&operators, authority), expected);
         }
         // One beside the system's.
-        write_all(
-            &file,
-            &[named("NODE_EXTRA_CA_CERTS", &second)],
-            "authority\n",
-        )
-        .unwrap();
-        let text = fs::read_to_string(&file).unwrap();
-        assert!(text.contains("second\n") && text.ends_with("authority\n"));
+        let both = text(&[named("NODE_EXTRA_CA_CERTS", &second)], "authority\n");
+        assert!(both.contains("second\n") && both.ends_with("authority\n"));
         // A directory, with one that is not read.
         let directory = dir.path().join("all");
         fs::create_dir_all(directory.join("nested")).unwrap();
         for (name, text) in [("b.pem", "b"), ("a.pem", "a")] {
             fs::write(directory.join(name), text).unwrap();
         }
-        write_all(&file, &[named(FILE_VARIABLE, &directory)], "authority\n").unwrap();
-        let text = fs::read_to_string(&file).unwrap();
-        assert_eq!(text, "a\nb\nauthority\n");
+        let of_directory = text(&[named(FILE_VARIABLE, &directory)], "authority\n");
+        assert_eq!(of_directory, "a\nb\nauthority\n");
         let missing = [named("PIP_CERT", &dir.path().join("missing.pem"))];
-        let error = write_all(&file, &missing, "x").unwrap_err().to_string();
+        let error = collected(&missing, "x").unwrap_err().to_string();
         assert!(
             error.contains("PIP_CERT") && error.contains("missing.pem"),
             "{error}"

@@ -6,7 +6,7 @@
 //!   <id>/
 //!     process.json         process, port, and whether the sandbox was stopped on request
 //!     agent-server.log     and .log.1
-//!     certificates.pem     of a confined sandbox: what its programs trust
+//!     certificates.pem     of a confined sandbox: what its programs trust; certificates.jks for Java
 //!     home/ workspace/ conversations/ bash_events/ persist/
 //! <runtime>/<hash of instance and id>/
 //!   tmux-<uid>/ tmp/       short paths, because socket paths are limited to 107 bytes

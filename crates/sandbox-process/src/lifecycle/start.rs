@@ -160,20 +160,19 @@ impl ProcessInner {
         .await
     }
 
-    /// The file of certificates that the sandbox's programs trust, if they use the service's proxy.
+    /// The files of certificates that the sandbox's programs trust, if they use the service's proxy.
     async fn write_certificates(
         self: &Arc<Self>,
         id: &SandboxId,
-    ) -> Result<Option<PathBuf>, SandboxError> {
+    ) -> Result<Vec<PathBuf>, SandboxError> {
         let confinement = self.config.confinement.as_ref();
         let Some(slot) = confinement.and_then(|it| it.egress.as_ref()) else {
-            return Ok(None);
+            return Ok(Vec::new());
         };
         let authority = authority_of(Some(slot), id)?;
         let (inner, file) = (Arc::clone(self), self.paths(id).certificates());
-        let written =
-            blocking(move || certificates::write(&file, &inner.config, &authority).map(|()| file));
-        written.await?.map(Some).map_err(SandboxError::other)
+        let written = blocking(move || certificates::write(&file, &inner.config, &authority));
+        written.await?.map_err(SandboxError::other)
     }
 
     /// The command that launches the agent server, and its standard input. Blocks.
@@ -183,7 +182,7 @@ impl ProcessInner {
         command: Vec<OsString>,
         port: u16,
         fork_server: Option<PathBuf>,
-        certificates: Option<PathBuf>,
+        certificates: Vec<PathBuf>,
     ) -> io::Result<(Vec<OsString>, Stdio)> {
         let paths = self.paths(id);
         let Some(confinement) = &self.config.confinement else {

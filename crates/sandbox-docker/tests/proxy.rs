@@ -113,12 +113,20 @@ async fn the_proxy_knows_which_container_connects_also_after_a_restart_of_the_se
     };
     assert!(endpoints.has_proxy);
     // It stays as it was created.
-    let file = "/workspace/.certificates.pem";
-    fixture.exec(id, &["rm", file]).await;
+    let files = [
+        "/workspace/.certificates.pem",
+        "/workspace/.certificates.jks",
+    ];
+    for file in files {
+        let (code, _) = fixture.exec(id, &["rm", file]).await;
+        assert_eq!(code, 0, "{file} is there");
+    }
     backend.stop(id).await.unwrap();
     assert!(start(&backend, &launches[1]).await.has_proxy);
-    let (code, _) = fixture.exec(id, &["test", "-s", file]).await;
-    assert_eq!(code, 0, "the certificates are written again");
+    for file in files {
+        let (code, _) = fixture.exec(id, &["test", "-s", file]).await;
+        assert_eq!(code, 0, "{file} is written again");
+    }
     assert_eq!(request(&fixture, id).await, id.as_str());
 }
 

@@ -1,6 +1,5 @@
-//! Rules about the source code: dependencies between crates, owners of drivers, and tidiness.
-//!
-//! A new crate is added to `MAY_USE`. A new edge there is a decision for review.
+//! Rules about the source code: dependencies between crates, owners of drivers, and tidiness. A new crate is added to `MAY_USE`; a
+//! new edge there is a decision for review.
 
 mod circles;
 mod manifests;

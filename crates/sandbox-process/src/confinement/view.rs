@@ -32,7 +32,7 @@ pub(crate) const SYSTEM: [&str; 10] = [
 const KEY_LISTS: [&str; 2] = ["/proc/keys", "/proc/key-users"];
 
 /// The entries of `/etc` that programs need. None is secret; everything else in `/etc` does not exist inside.
-const ETC: [&str; 48] = [
+const ETC: [&str; 51] = [
     "alternatives",
     "bash.bashrc",
     "bash_completion.d",
@@ -52,6 +52,7 @@ const ETC: [&str; 48] = [
     "inputrc",
     "java-17-openjdk",
     "java-21-openjdk",
+    "java-25-openjdk",
     "ld.so.cache",
     "ld.so.conf",
     "ld.so.conf.d",
@@ -64,6 +65,9 @@ const ETC: [&str; 48] = [
     "magic.mime",
     "mailcap",
     "manpath.config",
+    // Its settings may have passwords.
+    "maven/logging",
+    "maven/m2.conf",
     "mime.types",
     "mke2fs.conf",
     "nanorc",

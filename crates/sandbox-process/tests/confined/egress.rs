@@ -148,6 +148,7 @@ const TRUST: &str = r#"
 echo "$SSL_CERT_FILE $NODE_EXTRA_CA_CERTS $REQUESTS_CA_BUNDLE"
 tail -n 1 "$SSL_CERT_FILE"
 echo "proxy: $HTTPS_PROXY"
+echo "for Java:$(head -c 4 "${SSL_CERT_FILE%.pem}.jks" | od -An -tx1)"
 (echo x > "$SSL_CERT_FILE") 2> /dev/null && echo changed || echo kept
 } > workspace/results.new
 mv workspace/results.new workspace/results
@@ -167,8 +168,9 @@ async fn programs_trust_the_authority_of_their_sandbox() {
         let text = fs::read_to_string(&results).unwrap();
         let file = fixture.root(&launch.id).join("certificates.pem");
         let file = file.display();
-        let expected =
-            format!("{file} {file} {file}\nauthority of s1\nproxy: http://127.0.0.2:26228\nkept\n");
+        let expected = format!(
+            "{file} {file} {file}\nauthority of s1\nproxy: http://127.0.0.2:26228\nfor Java: fe ed fe ed\nkept\n"
+        );
         assert_eq!(text, expected);
         backend.stop(&launch.id).await.unwrap();
         fs::remove_file(&results).unwrap();

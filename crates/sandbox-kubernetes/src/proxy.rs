@@ -88,7 +88,11 @@ struct KnownAddresses {
 }
 
 #[derive(Debug, Default)]
-struct AddressTable(HashMap<IpAddr, KnownPod>);
+struct AddressTable {
+    pods: HashMap<IpAddr, KnownPod>,
+    /// By the uid of a pod. Its node gives it other ones when it makes its network anew.
+    addresses: HashMap<String, Vec<IpAddr>>,
+}
 
 #[derive(Debug)]
 struct KnownPod {
@@ -99,10 +103,10 @@ struct KnownPod {
 impl AddressTable {
     /// Another pod that has the address by now keeps it.
     fn remove(&mut self, pod: &Pod) {
-        for address in addresses(pod) {
-            let known = self.0.get(&address).map(|it| it.uid.as_str());
-            if known.is_some() && known == pod.metadata.uid.as_deref() {
-                self.0.remove(&address);
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        for address in self.addresses.remove(uid).unwrap_or_default() {
+            if self.pods.get(&address).is_some_and(|it| it.uid == uid) {
+                self.pods.remove(&address);
             }
         }
     }
@@ -117,8 +121,9 @@ impl AddressTable {
                     uid: uid.clone(),
                     sandbox: sandbox.clone(),
                 };
-                self.0.insert(address, known);
+                self.pods.insert(address, known);
             }
+            self.addresses.insert(uid.clone(), addresses(pod).collect());
         }
     }
 }
@@ -137,7 +142,7 @@ impl PodAddresses {
 
     fn find(&self, address: IpAddr) -> Option<SandboxId> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.now.0.get(&address).map(|it| it.sandbox.clone())
+        all.now.pods.get(&address).map(|it| it.sandbox.clone())
     }
 }
 
@@ -187,6 +192,10 @@ mod tests {
         assert_eq!(at("10.0.0.1").as_deref(), Some("a"));
         assert_eq!(at("fd00::1").as_deref(), Some("a"));
         assert_eq!(at("10.0.0.2"), None);
+        note(Event::Apply(pod("a", "1", "10.0.0.2", "Running")));
+        assert_eq!(at("10.0.0.1"), None);
+        assert_eq!(at("10.0.0.2").as_deref(), Some("a"));
+        note(Event::Apply(pod("a", "1", "10.0.0.1", "Running")));
         // Another pod gets the address before the end of the first one is known.
         note(Event::Apply(pod("b", "2", "10.0.0.1", "Pending")));
         note(Event::Apply(pod("a", "1", "10.0.0.1", "Failed")));

@@ -160,16 +160,15 @@ mod tests {
                 }
             }
         }
-        for (template, folder) in [
-            (sign_in::LOGIN_TEMPLATE, "{{prefix}}/console/"),
-            (sign_in::PASSWORD_TEMPLATE, "{{prefix}}/console/"),
-            (sign_in::FORGOTTEN_PASSWORD_TEMPLATE, "{{prefix}}/console/"),
-            (sign_in::INVITE_TEMPLATE, "{{prefix}}/console/"),
-            (sign_in::DEVICE_TEMPLATE, "{{prefix}}/console/"),
-            (page::PAGE_TEMPLATE, "{{assets}}"),
-        ] {
-            for name in quoted(template, folder) {
-                assert!(find(name).is_some(), "a template names {name}");
+        let pages = [
+            login_page(&LoginPage::default()),
+            password_page("", "", None),
+            invite_page(&InvitePage::default()),
+        ];
+        let pages = pages.iter().map(|page| (page.as_str(), "/console/"));
+        for (page, folder) in pages.chain([(page::PAGE_TEMPLATE, "{{assets}}")]) {
+            for name in quoted(page, folder) {
+                assert!(find(name).is_some(), "a page names {name}");
                 named.insert(name);
             }
         }

@@ -9,17 +9,34 @@ pub const SIGN_IN_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'
                           frame-ancestors 'none'; base-uri 'none'; form-action 'self'; \
                           require-trusted-types-for 'script'; trusted-types 'none'";
 
-pub(crate) const LOGIN_TEMPLATE: &str = include_str!("../templates/login.html");
-pub(crate) const PASSWORD_TEMPLATE: &str = include_str!("../templates/password.html");
-pub(crate) const FORGOTTEN_PASSWORD_TEMPLATE: &str =
-    include_str!("../templates/forgotten_password.html");
-pub(crate) const INVITE_TEMPLATE: &str = include_str!("../templates/invite.html");
-pub(crate) const DEVICE_TEMPLATE: &str = include_str!("../templates/device.html");
+/// The document around all of them.
+const FRAME_TEMPLATE: &str = include_str!("../templates/frame.html");
+const LOGIN_TEMPLATE: &str = include_str!("../templates/login.html");
+const PASSWORD_TEMPLATE: &str = include_str!("../templates/password.html");
+const FORGOTTEN_PASSWORD_TEMPLATE: &str = include_str!("../templates/forgotten_password.html");
+const INVITE_TEMPLATE: &str = include_str!("../templates/invite.html");
 const DEVICE_CODE_TEMPLATE: &str = include_str!("../templates/device_code.html");
 const DEVICE_DONE_TEMPLATE: &str = include_str!("../templates/device_done.html");
 const DEVICE_DENIED_TEMPLATE: &str = include_str!("../templates/device_denied.html");
 const INVITE_MEMBER_TEMPLATE: &str = include_str!("../templates/invite_member.html");
 const INVITE_STRANGER_TEMPLATE: &str = include_str!("../templates/invite_stranger.html");
+
+/// A whole page. `script`: its file, if it has one.
+fn document(prefix: &str, title: &str, script: Option<&str>, body: &str) -> String {
+    let prefix = escape(prefix);
+    let script = script.map(|name| {
+        format!("\n  <script type=\"module\" src=\"{prefix}/console/{name}\"></script>")
+    });
+    fill(
+        FRAME_TEMPLATE,
+        &[
+            ("prefix", &prefix),
+            ("title", title),
+            ("script", &script.unwrap_or_default()),
+            ("body", body.trim_end()),
+        ],
+    )
+}
 
 /// The values of the login page.
 #[derive(Debug, Clone, Copy, Default)]
@@ -50,7 +67,7 @@ pub struct ProviderButton {
 /// The page with the form for name and password.
 #[must_use]
 pub fn login_page(page: &LoginPage<'_>) -> String {
-    fill(
+    let body = fill(
         LOGIN_TEMPLATE,
         &[
             ("prefix", &escape(page.prefix)),
@@ -60,7 +77,8 @@ pub fn login_page(page: &LoginPage<'_>) -> String {
             ("providers", &provider_buttons(page)),
             ("forgotten", &forgotten_link(page)),
         ],
-    )
+    );
+    document(page.prefix, "Sign in", Some("login.js"), &body)
 }
 
 fn forgotten_link(page: &LoginPage<'_>) -> String {
@@ -94,27 +112,29 @@ pub fn forgotten_password_page(page: &ForgottenPasswordPage<'_>) -> String {
     } else {
         alert(page.message)
     };
-    fill(
+    let body = fill(
         FORGOTTEN_PASSWORD_TEMPLATE,
         &[
             ("prefix", &escape(page.prefix)),
             ("message", &message),
             ("name", &escape(page.name)),
         ],
-    )
+    );
+    document(page.prefix, "Forgot your password?", None, &body)
 }
 
 /// The page on which the holder of a one-time link sets a password. `token`: the code as it was typed before.
 #[must_use]
 pub fn password_page(prefix: &str, token: &str, message: Option<&str>) -> String {
-    fill(
+    let body = fill(
         PASSWORD_TEMPLATE,
         &[
             ("prefix", &escape(prefix)),
             ("message", &alert(message)),
             ("token", &escape(token)),
         ],
-    )
+    );
+    document(prefix, "Set a password", Some("password.js"), &body)
 }
 
 /// The values of the page on which a person accepts an invitation.
@@ -147,7 +167,7 @@ pub fn invite_page(page: &InvitePage<'_>) -> String {
             ],
         ),
     };
-    fill(
+    let body = fill(
         INVITE_TEMPLATE,
         &[
             ("prefix", &prefix),
@@ -155,6 +175,12 @@ pub fn invite_page(page: &InvitePage<'_>) -> String {
             ("token", &escape(page.token)),
             ("account", account.trim_end()),
         ],
+    );
+    document(
+        page.prefix,
+        "Join an organization",
+        Some("invite.js"),
+        &body,
     )
 }
 
@@ -185,24 +211,20 @@ pub enum DeviceDecision {
 /// The page on which a person confirms or denies the code of a program.
 #[must_use]
 pub fn device_page(page: &DevicePage<'_>) -> String {
-    let prefix = escape(page.prefix);
     let body = match page.decision {
         Some(DeviceDecision::Confirm) => DEVICE_DONE_TEMPLATE.to_owned(),
         Some(DeviceDecision::Deny) => DEVICE_DENIED_TEMPLATE.to_owned(),
         None => fill(
             DEVICE_CODE_TEMPLATE,
             &[
-                ("prefix", &prefix),
+                ("prefix", &escape(page.prefix)),
                 ("message", &alert(page.message)),
                 ("name", &escape(page.user)),
                 ("code", &escape(page.code)),
             ],
         ),
     };
-    fill(
-        DEVICE_TEMPLATE,
-        &[("prefix", &prefix), ("body", body.trim_end())],
-    )
+    document(page.prefix, "Sign in a program", None, &body)
 }
 
 /// Links, because a form would go on to the provider, which the policy of the page refuses.
@@ -337,20 +359,18 @@ mod tests {
 
     #[test]
     fn every_field_has_a_label() {
-        let stranger = invite_page(&InvitePage::default());
-        let device = device_page(&DevicePage::default());
-        for template in [
-            LOGIN_TEMPLATE,
-            PASSWORD_TEMPLATE,
-            FORGOTTEN_PASSWORD_TEMPLATE,
-            stranger.as_str(),
-            device.as_str(),
+        for page in [
+            login_page(&LoginPage::default()),
+            password_page("", "", None),
+            forgotten_password_page(&ForgottenPasswordPage::default()),
+            invite_page(&InvitePage::default()),
+            device_page(&DevicePage::default()),
         ] {
-            for input in template.split("<input id=\"").skip(1) {
+            for input in page.split("<input id=\"").skip(1) {
                 let id = input.split('"').next().unwrap();
-                assert!(template.contains(&format!("<label for=\"{id}\">")), "{id}");
+                assert!(page.contains(&format!("<label for=\"{id}\">")), "{id}");
             }
-            assert!(template.contains("<html lang=\"en\">"));
+            assert!(page.contains("<html lang=\"en\">"));
         }
     }
 }

@@ -19,6 +19,9 @@ use crate::wait::within;
 
 /// Any 32 bytes.
 const MASTER_KEY: &str = "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUE=";
+/// The variable with the key of the first user.
+pub(super) const BOOTSTRAP_KEY: &str = "WORKSPACE_AUTH__BOOTSTRAP_KEY";
+const FIRST_KEY: &str = "the-first-users-key-in-these-tests-0123456789";
 const COMMAND: &str = "WORKSPACE_SANDBOX__AGENT_SERVER_COMMAND";
 
 /// How a service runs sandboxes.
@@ -133,11 +136,12 @@ impl Builder {
         self
     }
 
-    /// Stores everything in this database. All such services have one master key.
+    /// Stores everything in this database. All such services have one master key, and one key of the first user.
     #[must_use]
     pub fn postgres(self, server: &Postgres) -> Self {
         self.env("WORKSPACE_STORAGE__URL", &server.url())
             .env("WORKSPACE_SECRETS__MASTER_KEY", MASTER_KEY)
+            .env(BOOTSTRAP_KEY, FIRST_KEY)
     }
 
     /// Runs the stub in sandboxes.

@@ -16,6 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::net::TcpSocket;
 
+use builder::BOOTSTRAP_KEY;
 pub use builder::{Builder, Sandboxing};
 pub use sandboxes::Trace;
 
@@ -239,6 +240,9 @@ impl Service {
     /// When the key file cannot be read.
     #[must_use]
     pub fn admin(&self) -> Client {
+        if let Some(key) = self.builder.variable(BOOTSTRAP_KEY) {
+            return Client::new(self.url(), key);
+        }
         let file = self.data_dir().join("bootstrap.key");
         let key = std::fs::read_to_string(&file)
             .unwrap_or_else(|error| panic!("no first key in {}: {error}", file.display()));

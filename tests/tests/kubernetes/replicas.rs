@@ -2,9 +2,8 @@
 
 use acceptance::wait::{wait_for, wait_until};
 use acceptance::world::{RECONCILE_TIMEOUT, configure_model};
-use acceptance::{Client, Cluster, Postgres, Service, Stub};
+use acceptance::{Cluster, Postgres, Service, Stub};
 
-const FIRST_KEY: &str = "the-first-users-key-in-these-tests-0123456789";
 const STARTS: usize = 4;
 
 /// What one service accepts, another one finishes; each acts on the sandboxes of the other; nothing is left.
@@ -15,19 +14,17 @@ async fn a_replica_finishes_the_starts_of_a_killed_one() {
         let builder = cluster
             .with_stub(Service::builder(), &stub)
             .env("WORKSPACE_SANDBOX__HOST", "cluster")
-            .postgres(&postgres)
-            .env("WORKSPACE_AUTH__BOOTSTRAP_KEY", FIRST_KEY);
+            .postgres(&postgres);
         builder.start().await
     };
     let (mut one, other) = (replica().await, replica().await);
-    let user = |service: &Service| Client::new(service.url(), FIRST_KEY);
-    configure_model(&user(&one)).await;
+    configure_model(&one.admin()).await;
     let mut tasks = Vec::new();
     for _ in 0..STARTS {
-        tasks.push(user(&one).start_with("hello").await);
+        tasks.push(one.admin().start_with("hello").await);
     }
     one.kill9();
-    let at_other = user(&other);
+    let at_other = other.admin();
     let mut sandboxes = Vec::new();
     for task in &tasks {
         let ended = wait_for("the end of a start", RECONCILE_TIMEOUT, || async {
@@ -47,9 +44,10 @@ async fn a_replica_finishes_the_starts_of_a_killed_one() {
         .wait_for_sandbox_status(&sandboxes[0], "PAUSED", RECONCILE_TIMEOUT)
         .await;
     one.restart().await;
-    user(&one).resume(&sandboxes[0]).await;
+    one.admin().resume(&sandboxes[0]).await;
     for sandbox in &sandboxes {
-        let deleted = user(&one)
+        let deleted = one
+            .admin()
             .delete(&format!("/api/v1/sandboxes/{sandbox}"))
             .await;
         assert_eq!(deleted.status, 200, "{}", deleted.text);

@@ -10,7 +10,6 @@ use acceptance::{Client, Postgres, Sandboxing, Service, Stub};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-const FIRST_KEY: &str = "the-first-users-key-in-these-tests-0123456789";
 /// Deadline of repeated requests while Postgres or both replicas are down.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -41,7 +40,6 @@ impl ReplicaPair {
                 .sandboxing(sandboxing)
                 .stub(&stub)
                 .postgres(&postgres)
-                .env("WORKSPACE_AUTH__BOOTSTRAP_KEY", FIRST_KEY)
                 .env("WORKSPACE_SANDBOX__MAX_RUNNING_PER_USER", "4")
                 .env("WORKSPACE_SANDBOX__MAX_RUNNING", "24");
             if matches!(sandboxing, Sandboxing::Docker(_)) {
@@ -71,7 +69,7 @@ impl ReplicaPair {
 
     /// The first user, an administrator, at the first replica.
     pub(crate) fn admin(&self) -> Client {
-        Client::new(self.replicas[0].url(), FIRST_KEY)
+        self.replicas[0].admin()
     }
 
     pub(crate) fn kill(&mut self, which: usize) {

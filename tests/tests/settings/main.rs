@@ -10,7 +10,6 @@ use futures::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-const FIRST_KEY: &str = "the-first-users-key-in-these-tests-0123456789";
 const SETTINGS: &str = "/api/v1/settings";
 const PROVIDERS: [&str; 5] = ["github", "gitlab", "bitbucket", "forgejo", "azure_devops"];
 /// Concurrent writers, each of its own value.
@@ -136,30 +135,18 @@ async fn fifty_concurrent_writers_lose_nothing() {
 #[tokio::test]
 async fn fifty_writers_at_two_replicas_lose_nothing() {
     let postgres = Postgres::start();
-    let replica = async || {
-        let builder = Service::builder()
-            .postgres(&postgres)
-            .env("WORKSPACE_AUTH__BOOTSTRAP_KEY", FIRST_KEY);
-        builder.start().await
-    };
+    let replica = async || Service::builder().postgres(&postgres).start().await;
     let (one, two) = (replica().await, replica().await);
-    let at = |service: &Service| Client::new(service.url(), FIRST_KEY);
-    send_all_changes(&[at(&one), at(&two)]).await;
+    send_all_changes(&[one.admin(), two.admin()]).await;
 }
 
 /// One replica has a long queue. The single writer at the other one gets through, without a server error.
 #[tokio::test]
 async fn a_busy_replica_does_not_block_writers_of_another_one() {
     let postgres = Postgres::start();
-    let replica = async || {
-        let builder = Service::builder()
-            .postgres(&postgres)
-            .env("WORKSPACE_AUTH__BOOTSTRAP_KEY", FIRST_KEY);
-        builder.start().await
-    };
+    let replica = async || Service::builder().postgres(&postgres).start().await;
     let (busy, idle) = (replica().await, replica().await);
-    let at = |service: &Service| Client::new(service.url(), FIRST_KEY);
-    let (busy, idle) = (at(&busy), at(&idle));
+    let (busy, idle) = (busy.admin(), idle.admin());
     let queue = (0..90).map(|n| {
         let body =
             json!({"agent_settings_diff": {"llm": {"litellm_extra_body": {format!("w{n}"): n}}}});

@@ -10,8 +10,8 @@ use domain::error::{ErrorClass, chain};
 use domain::id::{ApiKeyId, OrganizationId, OwnerId};
 use domain::sandbox::Sandbox;
 use http_api::AutomationsStatus;
-use tokio::sync::mpsc;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 use url::Url;
 
 use super::AutomationsRunner;
@@ -37,20 +37,8 @@ impl RunCleanup {
         let mut passes = interval(INTERVAL);
         passes.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let reported = tokio::select! {
-                _ = passes.tick() => None,
-                // The runner, which sends the status, lives as long as this.
-                _ = status.changed() => None,
-                Some(run) = self.ended.recv() => {
-                    sleep(SETTLING_TIME).await;
-                    let mut runs = HashSet::from([run]);
-                    while let Ok(run) = self.ended.try_recv() {
-                        runs.insert(run);
-                    }
-                    Some(runs)
-                }
-            };
-            let url = match &*status.borrow_and_update() {
+            let reported = next_pass(&mut self.ended, &mut status, &mut passes).await;
+            let url = match &*status.borrow() {
                 AutomationsStatus::Running(url) => url.clone(),
                 AutomationsStatus::Unavailable(_) => continue,
             };
@@ -113,5 +101,53 @@ impl RunCleanup {
             }) => Ok(HashSet::new()),
             Err(error) => Err(error),
         }
+    }
+}
+
+/// Waits for the next pass. Returns the runs that have reported their end some time ago; `None`: all earlier ones. A start of the
+/// process while runs settle is the next pass, so nothing but this marks the status as seen.
+async fn next_pass(
+    ended: &mut mpsc::Receiver<ApiKeyId>,
+    status: &mut watch::Receiver<AutomationsStatus>,
+    passes: &mut Interval,
+) -> Option<HashSet<ApiKeyId>> {
+    let run = tokio::select! {
+        _ = passes.tick() => return None,
+        // The runner, which sends the status, lives as long as this.
+        _ = status.changed() => return None,
+        Some(run) = ended.recv() => run,
+    };
+    sleep(SETTLING_TIME).await;
+    let mut runs = HashSet::from([run]);
+    while let Ok(run) = ended.try_recv() {
+        runs.insert(run);
+    }
+    Some(runs)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{FutureExt as _, poll};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_start_while_runs_settle_is_a_pass_of_its_own() {
+        let (report, mut ended) = mpsc::channel(1);
+        let stopped = AutomationsStatus::Unavailable(String::new());
+        let (change, mut status) = watch::channel(stopped);
+        let mut passes = interval(INTERVAL);
+        passes.tick().await;
+        let run = ApiKeyId::new(uuid::Uuid::nil());
+        report.send(run).await.unwrap();
+        {
+            let mut settling = std::pin::pin!(next_pass(&mut ended, &mut status, &mut passes));
+            assert!(poll!(&mut settling).is_pending());
+            let url = "http://127.0.0.1:1".parse().unwrap();
+            change.send_replace(AutomationsStatus::Running(url));
+            assert_eq!(settling.await, Some(HashSet::from([run])));
+        }
+        let next = next_pass(&mut ended, &mut status, &mut passes);
+        assert_eq!(next.now_or_never(), Some(None));
     }
 }

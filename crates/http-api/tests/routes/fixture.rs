@@ -1,5 +1,7 @@
 //! A service in memory with two users.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +17,8 @@ use domain::clock::{Clock, Timestamp};
 use domain::id::{HostId, IdGenerator, ProviderName, SpecId, UserId};
 use domain::sandbox::{SandboxError, SandboxSpec, SandboxSpecCatalog};
 use domain::user::identity::ApiKeyRepository;
+use futures::FutureExt as _;
+use futures::future::LocalBoxFuture;
 use http_api::{
     AddressConfig, HttpConfig, HttpPorts, HttpState, Listener, Readiness, ReadinessCheck,
 };
@@ -64,10 +68,14 @@ impl Readiness for AlwaysReady {
     }
 }
 
+/// Answers a request, with this body if there is one.
+type Routes = Rc<dyn Fn(TestRequest, Option<Payload>) -> LocalBoxFuture<'static, HttpResponse>>;
+
 /// The service and its fakes.
 pub(crate) struct World {
     pub(crate) app: App,
     state: HttpState,
+    routes: RefCell<Vec<(Listener, Routes)>>,
     pub(crate) clock: Arc<FixedClock>,
     pub(crate) agents: Arc<FakeAgentRuntime>,
     pub(crate) backend: Arc<FakeSandboxBackend>,
@@ -253,6 +261,7 @@ impl World {
         Self {
             app,
             state,
+            routes: RefCell::default(),
             clock,
             agents,
             backend,
@@ -285,39 +294,66 @@ impl World {
     }
 
     pub(crate) async fn send_to(&self, listener: Listener, request: TestRequest) -> TestResponse {
-        let mut answers = self.send_all(listener, [request]).await;
-        answers.pop().unwrap()
+        let response = self.routes(listener).await(request, None).await;
+        TestResponse::of(response).await
     }
 
-    /// Sends requests one after another to the same instance.
+    /// Sends requests one after another.
     pub(crate) async fn send_all(
         &self,
         listener: Listener,
         requests: impl IntoIterator<Item = TestRequest>,
     ) -> Vec<TestResponse> {
-        let app = http_api::app_on_listener(listener, self.state.clone(), self.app.clone());
-        let service = init_service(app).await;
         let mut answers = Vec::new();
         for request in requests {
-            answers.push(match service.call(request.to_request()).await {
-                Ok(response) => TestResponse::of(response.into_parts().1).await,
-                Err(error) => TestResponse::of(error.error_response()).await,
-            });
+            answers.push(self.send_to(listener, request).await);
         }
         answers
     }
 
+    /// The routes of a listener. They are set up once, because that takes longer than most requests.
+    async fn routes(&self, listener: Listener) -> Routes {
+        let known = self.routes.borrow().iter().find_map(|(it, routes)| {
+            let is_it = *it == listener;
+            is_it.then(|| Rc::clone(routes))
+        });
+        if let Some(known) = known {
+            return known;
+        }
+        let app = http_api::app_on_listener(listener, self.state.clone(), self.app.clone());
+        let service = Rc::new(init_service(app).await);
+        let routes: Routes = Rc::new(move |request: TestRequest, body| {
+            let service = Rc::clone(&service);
+            let mut request = request.to_request();
+            if let Some(body) = body {
+                *request.payload() = body;
+            }
+            let answer = async move {
+                match service.call(request).await {
+                    Ok(response) => response.into_parts().1,
+                    Err(error) => error.error_response(),
+                }
+            };
+            answer.boxed_local()
+        });
+        self.routes
+            .borrow_mut()
+            .push((listener, Rc::clone(&routes)));
+        routes
+    }
+
+    /// The response to a request, with an unread body.
+    async fn respond(&self, request: TestRequest) -> HttpResponse {
+        self.routes(Listener::Public).await(request, None).await
+    }
+
     /// Sends a request without its body.
     pub(crate) async fn send_without_end(&self, request: TestRequest) -> TestResponse {
-        let service = init_service(http_api::app(self.state.clone(), self.app.clone())).await;
-        let mut request = request.to_request();
-        *request.payload() = Payload::Stream {
-            payload: Box::pin(futures::stream::pending()),
+        let endless = Payload::Stream {
+            payload: Box::pin(futures::stream::pending()) as _,
         };
-        match service.call(request).await {
-            Ok(response) => TestResponse::of(response.into_parts().1).await,
-            Err(error) => TestResponse::of(error.error_response()).await,
-        }
+        let response = self.routes(Listener::Public).await(request, Some(endless)).await;
+        TestResponse::of(response).await
     }
 
     /// Starts to read a stream after the last received event.
@@ -334,11 +370,7 @@ impl World {
 
     /// Starts to read the response to a request.
     pub(crate) async fn open_as(&self, request: TestRequest) -> StreamedResponse {
-        let service = init_service(http_api::app(self.state.clone(), self.app.clone())).await;
-        let response = match service.call(request.to_request()).await {
-            Ok(response) => response.into_parts().1,
-            Err(error) => error.error_response(),
-        };
+        let response = self.respond(request).await;
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         StreamedResponse {
             status,
@@ -349,24 +381,19 @@ impl World {
 
     /// Drops the response after its status.
     pub(crate) async fn post_and_leave(&self, key: &str, path: &str, body: &Value) -> u16 {
-        let service = init_service(http_api::app(self.state.clone(), self.app.clone())).await;
         let request = TestRequest::post()
             .uri(path)
             .insert_header(("X-Session-API-Key", key));
-        let response = service.call(request.set_json(body).to_request()).await;
-        response.map_or(0, |response| response.status().as_u16())
+        let response = self.respond(request.set_json(body)).await;
+        response.status().as_u16()
     }
 
     /// A response with an unread body.
     pub(crate) async fn unread(&self, key: &str, path: &str) -> HttpResponse {
-        let service = init_service(http_api::app(self.state.clone(), self.app.clone())).await;
         let request = TestRequest::get()
             .uri(path)
             .insert_header(("X-Session-API-Key", key));
-        match service.call(request.to_request()).await {
-            Ok(response) => response.into_parts().1,
-            Err(error) => error.error_response(),
-        }
+        self.respond(request).await
     }
 
     pub(crate) async fn get(&self, key: &str, path: &str) -> TestResponse {

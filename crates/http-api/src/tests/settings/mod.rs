@@ -7,6 +7,7 @@ mod profiles;
 mod secrets;
 mod v1;
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use actix_web::Error;
@@ -22,9 +23,12 @@ use domain::id::{HostId, SandboxId, SpecId, UserId};
 use domain::sandbox::{DesiredState, Sandbox, SandboxStatus};
 use domain::user::identity::KeyHash;
 use domain::user::settings::{SettingsRepository, StoredSettings};
+use futures::FutureExt as _;
+use futures::future::LocalBoxFuture;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use store_memory::{FixedClock, MemoryStore, SequentialIds};
+use tokio::sync::OnceCell;
 
 use super::fixture::FakeReadiness;
 use super::memory::application;
@@ -85,8 +89,12 @@ pub(crate) fn sandbox() -> Sandbox {
     }
 }
 
+type Routes = Box<dyn Fn(TestRequest) -> LocalBoxFuture<'static, SettingsResponse>>;
+
 /// An application and its store; every request goes through all layers.
 struct SettingsFixture {
+    /// Set up once, because that takes longer than most requests.
+    routes: OnceCell<Routes>,
     store: Arc<MemoryStore>,
     state: HttpState,
     application: App,
@@ -137,6 +145,7 @@ impl SettingsFixture {
         };
         let state = HttpState::new(&config, ports);
         Self {
+            routes: OnceCell::new(),
             store,
             state,
             application,
@@ -144,8 +153,17 @@ impl SettingsFixture {
     }
 
     async fn send(&self, request: TestRequest) -> SettingsResponse {
-        let app = crate::app(self.state.clone(), self.application.clone());
-        ask(&test::init_service(app).await, request.to_request()).await
+        let set_up = async || {
+            let app = crate::app(self.state.clone(), self.application.clone());
+            let app = Rc::new(test::init_service(app).await);
+            let routes: Routes = Box::new(move |request| {
+                let app = Rc::clone(&app);
+                async move { ask(&*app, request.to_request()).await }.boxed_local()
+            });
+            routes
+        };
+        let routes = self.routes.get_or_init(set_up).await;
+        routes(request).await
     }
 
     async fn get(&self, path: &str) -> SettingsResponse {

@@ -169,7 +169,7 @@ impl Objects {
     }
 }
 
-/// Requests the operation with each key, on one application: building one takes longer than a request.
+/// Requests the operation with each key.
 async fn ask<const N: usize>(
     world: &World,
     operation: &Operation,

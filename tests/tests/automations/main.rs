@@ -21,7 +21,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// What a run executes: it looks at what it is given, and reports its end.
 const SCRIPT: &str = r#"
-import json, os, socket, sys, urllib.error, urllib.request
+import json, os, socket, sys, time, urllib.error, urllib.request
 
 open("/workspace/ran-" + os.environ["AUTOMATION_RUN_ID"], "w").close()
 key, api = os.environ["OPENHANDS_API_KEY"], os.environ["OPENHANDS_CLOUD_API_URL"]
@@ -45,10 +45,21 @@ if status("GET", api + "/api/v1/users/me?expose_secrets=true", {**bearer, "X-Ses
 for path in ["/api/v1/settings", "/api/v1/keys", "/api/automation/v1", "/api/v1/sandboxes"]:
     if status("GET", api + path, bearer) == 200:
         problems.append(path + " is open")
+api, counter = os.environ["AUTOMATION_API_URL"], {"Authorization": "Bearer " + os.environ["AUTOMATION_KV_TOKEN"]}
+for attempt in range(60):
+    # The automations service may be killed in this moment.
+    try:
+        counted = status("POST", api + "/v1/kv/runs/incr", counter)
+    except OSError:
+        counted = 503
+    if counted < 500:
+        break
+    time.sleep(1)
+if counted != 200:
+    problems.append("kv " + str(counted))
 result = {"status": "FAILED", "error": ", ".join(problems)} if problems else {"status": "COMPLETED"}
 result["run_id"] = os.environ["AUTOMATION_RUN_ID"]
 # The automations service keeps the id of a sandbox only after the command has started.
-import time
 time.sleep(2)
 headers = {**bearer, "Content-Type": "application/json"}
 for attempt in range(60):
@@ -163,6 +174,13 @@ async fn post_webhook(url: &str, secret: &str) -> u16 {
     answer.status().as_u16()
 }
 
+/// How many runs of an automation have counted themselves.
+async fn counted_runs(user: &Client, automation: &str) -> u64 {
+    let path = format!("{API}/kv/runs?automation_id={automation}");
+    let kept = user.get(&path).await.ok();
+    kept["value"].as_u64().expect("a number")
+}
+
 fn pid_of_automations(service: &Service) -> Vec<String> {
     let output = Command::new("pgrep")
         .args(["-f", "automations-server/.*/boot.py"])
@@ -252,8 +270,11 @@ async fn runs_start_by_hand_by_webhook_and_in_the_browser_and_survive_a_crash_of
     let by_hand = automation(&admin, &archive, &rarely()).await;
     dispatch(&admin, &by_hand).await;
     wait_for_run(&admin, &by_hand, 1).await;
+    assert_eq!(counted_runs(&admin, &by_hand).await, 1);
 
     kill_while_it_prepares(&service, &admin, &by_hand).await;
+    // The command of a run that is cut off may have counted too.
+    assert!(counted_runs(&admin, &by_hand).await >= 2);
 
     let [hook, url, secret] = webhook(&admin).await;
     let run = runs_of(&admin, &by_hand).await.remove(0);

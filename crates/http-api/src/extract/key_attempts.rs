@@ -12,7 +12,7 @@ use super::keys::{bearer_of, bearer_text, key_of, key_text};
 use crate::audit::AuditContext;
 use crate::problem::Problem;
 use crate::rate_limit::{KeyPurpose, RateLimitStatus};
-use crate::state::{HttpState, state_of};
+use crate::state::{HttpState, Listener, state_of};
 
 /// When the request was received: one reading of the clock serves its limits and the age of its key.
 pub(crate) fn received_at(req: &HttpRequest, state: &HttpState) -> Timestamp {
@@ -92,6 +92,10 @@ pub(crate) fn accept_key(
 
 /// The address by which wrong keys are counted; `None`: they are not counted.
 fn address_of(req: &HttpRequest, purpose: KeyPurpose) -> Option<IpAddr> {
+    // The automations service asks with the keys of its callers, which are counted on their way to it.
+    if state_of(req).is_ok_and(|state| state.listener == Listener::Automations) {
+        return None;
+    }
     let extensions = req.extensions();
     let client = extensions.get::<ClientAddress>()?;
     // Sandboxes that are processes on this machine share its address: one with a wrong key must not block the first report of

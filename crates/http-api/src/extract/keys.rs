@@ -29,7 +29,7 @@ pub(super) fn key_text(req: &HttpRequest) -> Option<&str> {
 }
 
 /// Like [`bearer_of`], borrowed from the request.
-pub(super) fn bearer_text(req: &HttpRequest) -> Option<&str> {
+pub(crate) fn bearer_text(req: &HttpRequest) -> Option<&str> {
     key(bearer(req.headers().get(AUTHORIZATION)?.to_str().ok()?)?)
 }
 

@@ -43,6 +43,6 @@ pub(crate) use form::FormFields;
 pub use header::{ClientKind, IdempotencyKey, LastEventId};
 pub(crate) use key_attempts::received_at;
 pub use keys::key_of;
-pub(crate) use keys::{KEY_HEADER, MAX_KEY_BYTES, bearer_of};
+pub(crate) use keys::{KEY_HEADER, MAX_KEY_BYTES, bearer_of, bearer_text};
 pub use params::{NamedParam, PathParam, PathParams, Query};
 pub use request_part::{RequestInput, RequestPart};

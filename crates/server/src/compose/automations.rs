@@ -67,12 +67,13 @@ pub(crate) async fn open_automations(
         SecretString::from(fingerprints.fingerprint(purpose, text.as_bytes()))
     };
     let service_key = secret("automations-service-key", "");
+    let values_key = secret("automations-values-key", "");
     let listener = Arc::<OnceLock<SocketAddr>>::default();
     let process = process(
         config,
         variables,
         host,
-        (internal_url, &service_key, &listener),
+        (internal_url, &service_key, &values_key, &listener),
     )?;
     let session_key = secret("automations-session-key", &settings_text(&process));
     let is_in_use = process.data_dir.join("sandboxes").join(NAME).exists();
@@ -192,7 +193,12 @@ fn process(
     config: &Config,
     variables: &EnvVariables,
     host: &HostId,
-    (internal_url, service_key, listener): (&str, &SecretString, &Arc<OnceLock<SocketAddr>>),
+    (internal_url, service_key, values_key, listener): (
+        &str,
+        &SecretString,
+        &SecretString,
+        &Arc<OnceLock<SocketAddr>>,
+    ),
 ) -> anyhow::Result<ProcessConfig> {
     // Not the host of sandboxes, whose backend ends processes that it does not know.
     let instance = short_digest(&[host.as_str().as_bytes()]);
@@ -203,7 +209,7 @@ fn process(
     if let Some(path) = path {
         path.clone_into(&mut process.path);
     }
-    process.extra_env = environment(internal_url, service_key);
+    process.extra_env = environment(internal_url, service_key, values_key);
     process.fork_server = ForkServerMode::Off;
     process.confinement = Some(Confinement {
         search_path: process.path.clone(),
@@ -234,12 +240,18 @@ fn provision(config: &Config, variables: &EnvVariables) -> ProvisionConfig {
 }
 
 /// The settings of openhands-automation 1.25. Its files are in its workspace, which is `/workspace` inside.
-fn environment(internal_url: &str, service_key: &SecretString) -> BTreeMap<String, SecretString> {
+fn environment(
+    internal_url: &str,
+    service_key: &SecretString,
+    values_key: &SecretString,
+) -> BTreeMap<String, SecretString> {
     let proxy = &*format!("http://{SERVICE_ADDRESS}");
     let all = [
         ("AUTOMATION_OPENHANDS_API_BASE_URL", internal_url),
         ("AUTOMATION_BASE_URL", internal_url),
         ("AUTOMATION_SERVICE_KEY", service_key.expose_secret()),
+        // Signs the tokens of runs for `/v1/kv`, and encrypts what they keep there.
+        ("AUTOMATION_KV_SECRET", values_key.expose_secret()),
         (
             "AUTOMATION_DB_URL",
             "sqlite+aiosqlite:////workspace/automations.db",

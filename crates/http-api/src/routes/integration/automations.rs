@@ -24,7 +24,7 @@ use crate::audit::AuditContext;
 use crate::automations::{AutomationsGateway, AutomationsStatus};
 use crate::dto::legacy::front_end::AutomationHealthDto;
 use crate::extract::{
-    Actor, Application, Caller as _, KeyPurpose, bearer_of, key_attempts, state_of,
+    Actor, Application, Caller as _, KeyPurpose, bearer_of, bearer_text, key_attempts, state_of,
 };
 use crate::forwarding::{forward_problem, forwarding_headers};
 use crate::problem::Problem;
@@ -53,6 +53,8 @@ enum PathAccess {
     Open,
     /// For a run of an automation, by its key.
     Run,
+    /// What runs keep for the next ones: for a run by a token of the automations service, and for users.
+    Values,
     /// For users.
     User,
     /// Not served: it would run programs beside this service, or shows pages that need the internet.
@@ -70,6 +72,7 @@ impl PathAccess {
             (&Method::GET, ["sdk-version"] | ["v1", "events", _, "requested-types"])
             | (&Method::POST, ["v1", "events", _, _]) => Self::Open,
             (&Method::POST, ["v1", "runs", _, "phase" | "complete"]) => Self::Run,
+            (_, ["v1", "kv", ..]) => Self::Values,
             (_, ["v1", "git-sync" | "telemetry", ..]) => Self::Closed,
             (_, ["v1", ..]) => Self::User,
             _ => Self::Closed,
@@ -95,14 +98,19 @@ pub(crate) async fn forward(
     let state = state_of(&req)?;
     let path = req.path().strip_prefix(PREFIX).unwrap_or_default();
     let access = match PathAccess::of(req.method(), path) {
+        PathAccess::Values if bearer_text(&req).is_some_and(is_token) => PathAccess::Values,
         // Runs have no more business here, and the sandbox of a run may be any user's.
-        PathAccess::User if state.listener != Listener::Public => PathAccess::Closed,
+        PathAccess::User | PathAccess::Values if state.listener != Listener::Public => {
+            PathAccess::Closed
+        }
+        PathAccess::Values => PathAccess::User,
         access => access,
     };
     let mut ended_run = None;
     let (key, owner) = match access {
         PathAccess::Closed => return Err(Problem::not_found()),
         PathAccess::Open => (None, SENDERS.to_owned()),
+        PathAccess::Values => (bearer_of(&req), SENDERS.to_owned()),
         PathAccess::Run => {
             let actor = Actor::identify(&req).await?;
             if !actor.is_automation {
@@ -125,9 +133,19 @@ pub(crate) async fn forward(
             (Some(key), actor.owner.to_string())
         }
     };
-    let target = target_of(&req, state, key, &owner)?;
-    let is_signed = access == PathAccess::Open && *req.method() == Method::POST;
-    let answer = send(&req, payload.into_inner(), &target, is_signed).await?;
+    // Everybody can send the other requests.
+    let is_wanted = matches!(access, PathAccess::User | PathAccess::Run);
+    let proof = match access {
+        PathAccess::Open if *req.method() == Method::POST => Some(req.path().into()),
+        PathAccess::Values => key.clone(),
+        _ => None,
+    };
+    let target = target_of(&req, state, (key, &owner), is_wanted)?;
+    let body = payload.into_inner();
+    let answer = match &proof {
+        Some(proof) => send_with_proof(&req, body, &target, (access, proof)).await?,
+        None => send(&req, body, &target).await?,
+    };
     if let (Some(run), Some(site)) = (ended_run, &state.automations)
         && answer.status().is_success()
     {
@@ -176,8 +194,8 @@ async fn wait_for_restart(state: &HttpState) {
 fn target_of(
     req: &HttpRequest,
     state: &HttpState,
-    key: Option<SecretString>,
-    owner: &str,
+    (key, owner): (Option<SecretString>, &str),
+    is_wanted: bool,
 ) -> Result<ForwardTarget, Problem> {
     let site = state
         .automations
@@ -187,8 +205,7 @@ fn target_of(
         AutomationsStatus::Running(url) => url.clone(),
         AutomationsStatus::Unavailable(reason) => {
             let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, reason.clone());
-            // Only for users and runs: everybody can send the other requests.
-            if key.is_some() {
+            if is_wanted {
                 site.wanted.notify_one();
             }
             return Err(problem.retry_after(RETRY_AFTER));
@@ -220,32 +237,43 @@ fn target_of(
     })
 }
 
-/// Sends a request. `is_signed`: wrong signatures count like wrong keys of their sender.
 async fn send(
     req: &HttpRequest,
     payload: Payload,
     target: &ForwardTarget,
-    is_signed: bool,
 ) -> Result<HttpResponse, Problem> {
     let gateway = req.app_data::<web::Data<AutomationsGateway>>();
     let gateway = gateway.ok_or_else(Problem::not_found)?;
-    let signature = SecretString::from(req.path());
-    if is_signed {
-        let texts = std::iter::once(signature.expose_secret());
-        key_attempts::check_key_attempts(req, texts, KeyPurpose::Call)?;
-    }
     let end = futures::future::pending().boxed_local();
     let answer = gateway.0.forward(req, payload, target, end).await;
-    let answer = answer.map_err(|failure| forward_problem(&failure))?;
-    if is_signed
-        && matches!(
-            answer.status(),
-            StatusCode::UNAUTHORIZED | StatusCode::NOT_FOUND
-        )
-    {
-        key_attempts::count_wrong_keys(req, std::iter::once(&signature), KeyPurpose::Call);
+    answer.map_err(|failure| forward_problem(&failure))
+}
+
+/// Sends a request whose proof, a signature or a token, the automations service checks itself. A wrong one counts like a wrong
+/// key of its sender.
+async fn send_with_proof(
+    req: &HttpRequest,
+    payload: Payload,
+    target: &ForwardTarget,
+    (access, proof): (PathAccess, &SecretString),
+) -> Result<HttpResponse, Problem> {
+    let text = proof.expose_secret();
+    key_attempts::check_key_attempts(req, std::iter::once(text), KeyPurpose::Call)?;
+    let answer = send(req, payload, target).await?;
+    match (access, answer.status()) {
+        (_, StatusCode::UNAUTHORIZED) | (PathAccess::Open, StatusCode::NOT_FOUND) => {
+            key_attempts::count_wrong_keys(req, std::iter::once(proof), KeyPurpose::Call);
+        }
+        // The proof of a signature is its path, which is no secret.
+        (PathAccess::Values, _) => key_attempts::accept_key(req, Some(text), None)?,
+        _ => {}
     }
     Ok(answer)
+}
+
+/// Whether this is a token of the automations service (a JWT), and no key of this one.
+fn is_token(bearer: &str) -> bool {
+    bearer.matches('.').count() == 2
 }
 
 /// Says to a user whether there are automations, so that front ends ask for them only then. The first question starts them.
@@ -319,6 +347,8 @@ mod tests {
             (Method::GET, "/v1", PathAccess::User),
             (Method::GET, "/v1/", PathAccess::User),
             (Method::POST, "/v1/preset/prompt", PathAccess::User),
+            (Method::GET, "/v1/kv", PathAccess::Values),
+            (Method::PUT, "/v1/kv/counter", PathAccess::Values),
             (Method::PUT, "/v1/git-sync/config", PathAccess::Closed),
             (Method::PUT, "/v1/%67it-sync/config", PathAccess::Closed),
             (Method::PUT, "/v1//git-sync/config", PathAccess::Closed),

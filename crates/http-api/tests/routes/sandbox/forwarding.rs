@@ -59,6 +59,7 @@ impl FakeAgentServer {
                     "/{path:.*}/silent",
                     web::get().to(std::future::pending::<HttpResponse>),
                 )
+                .route("/{path:.*}/refused", web::to(HttpResponse::Unauthorized))
                 .default_service(web::to(tell))
         })
         .workers(1)

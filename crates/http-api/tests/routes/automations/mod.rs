@@ -1,5 +1,7 @@
 //! The automations service: whose requests reach it, with which key, and what its keys open.
 
+mod values;
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-use anyhow::{bail, ensure};
+use anyhow::bail;
 
 use crate::run::{WatchedStream, print, say, watch};
 use crate::suites;
@@ -27,10 +27,7 @@ pub(crate) struct FlakyArgs {
 
 /// Runs the tests and prints which failed how often. Needs what [`suites::prepare`] installs for these tests.
 pub(crate) fn flaky(args: &FlakyArgs) -> anyhow::Result<()> {
-    ensure!(
-        suites::has_nextest(),
-        "cargo-nextest is missing: install it (`cargo install --locked cargo-nextest`)"
-    );
+    suites::check_nextest()?;
     let mut failures: BTreeMap<String, u32> = BTreeMap::new();
     let mut failed_runs = 0;
     {

@@ -175,7 +175,7 @@ pub(crate) fn all(extent: Extent, report: &mut RunReport) -> anyhow::Result<()> 
     has_passed &= report.suite_stage("test suites", |report| {
         selected(extent, &[], &mut count, report)
     })?;
-    if extent == Extent::Nightly && has_nextest() {
+    if extent == Extent::Nightly {
         has_passed &= report.suite_stage("suites without nginx", |report| {
             let mut command = runner();
             command.arg("--workspace").args(profile(extent));
@@ -287,6 +287,15 @@ fn libtest_parts(with_agent_servers: bool) -> Vec<Vec<String>> {
         }
     }
     vec![others, ours]
+}
+
+/// Fails without nextest, which some runs need.
+pub(crate) fn check_nextest() -> anyhow::Result<()> {
+    anyhow::ensure!(
+        has_nextest(),
+        "cargo-nextest is missing: install it (`cargo install --locked cargo-nextest`)"
+    );
+    Ok(())
 }
 
 pub(crate) fn has_nextest() -> bool {

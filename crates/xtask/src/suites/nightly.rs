@@ -29,6 +29,8 @@ const TRANSFER_MIB: u64 = 8 * 1024;
 
 /// Runs everything, also after a failure, and prints a summary in the form of `bench/results`.
 pub(crate) fn nightly(args: NightlyArgs) -> anyhow::Result<()> {
+    // Without it the suites that run twice would run once.
+    suites::check_nextest()?;
     let date = output(program("date").arg("+%F"))?;
     let commit = output(program("git").args(["rev-parse", "--short", "HEAD"]))?;
     let mut report = RunReport::new();

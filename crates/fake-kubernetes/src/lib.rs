@@ -18,6 +18,7 @@ mod streams;
 mod validation;
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -179,9 +180,13 @@ impl FakeCluster {
     }
 
     /// Closes all connections and accepts no more.
-    pub fn stop(&self) {
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        tasks.abort_all();
+    pub async fn stop(&self) {
+        let mut tasks = {
+            let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+            mem::take(&mut *tasks)
+        };
+        // A task that is only aborted may still answer.
+        tasks.shutdown().await;
     }
 
     /// Requests that changed something, or tried to, since the last call of [`fail_change`](Self::fail_change).
@@ -240,12 +245,6 @@ impl FakeCluster {
 
     fn change(&self, change: impl FnOnce(&mut ClusterState)) {
         self.shared.change(change);
-    }
-}
-
-impl Drop for FakeCluster {
-    fn drop(&mut self) {
-        self.stop();
     }
 }
 

@@ -78,7 +78,7 @@ async fn a_quota_is_named() {
 async fn a_cluster_that_does_not_answer_is_unavailable() {
     let fresh = Fresh::new(true).await;
     fresh.check().await.unwrap();
-    fresh.cluster.stop();
+    fresh.cluster.stop().await;
     let error = fresh.check().await.unwrap_err();
     assert!(
         matches!(error, SandboxError::Unavailable { .. }),

@@ -265,7 +265,9 @@ async fn send_with_proof(
             key_attempts::count_wrong_keys(req, std::iter::once(proof), KeyPurpose::Call);
         }
         // The proof of a signature is its path, which is no secret.
-        (PathAccess::Values, _) => key_attempts::accept_key(req, Some(text), None)?,
+        (PathAccess::Values, status) if status.is_success() => {
+            key_attempts::accept_key(req, Some(text), None)?;
+        }
         _ => {}
     }
     Ok(answer)

@@ -1,6 +1,7 @@
 //! The composition root: the only file (with those in its folder) that names concrete adapters.
 
 pub(crate) mod adapters;
+mod automation_process;
 mod automations;
 mod backends;
 pub(crate) mod egress;
@@ -49,7 +50,9 @@ use crate::disk_space::DiskSpace;
 use crate::listeners::callback::CallbackRoute;
 
 pub(crate) use adapters::{SchemaStatus, Store, StoreInspection, probe};
-pub(crate) use automations::{Automations, describe_automations, open_automations};
+pub(crate) use automations::{
+    Automations, AutomationsPlace, describe_automations, open_automations,
+};
 pub(crate) use backends::{
     OpenedBackend, choose_backend, open_backend, prepare, previous_backend, unnamed_host,
 };

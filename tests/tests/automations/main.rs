@@ -2,6 +2,7 @@
 
 mod browser;
 mod crashes;
+mod elsewhere;
 mod tenancy;
 
 use std::process::Command;
@@ -317,6 +318,8 @@ async fn runs_start_by_hand_by_webhook_and_in_the_browser_and_survive_a_crash_of
     service.stop().await;
     let all_ended = || pid_of_automations(&service).is_empty();
     acceptance::wait::wait_until("the end of the automations service", TIMEOUT, all_ended).await;
+
+    elsewhere::run_elsewhere(&mut service).await;
 }
 
 /// The id of the caller's personal organization, with dashes.

@@ -15,7 +15,7 @@ use secrecy::ExposeSecret as _;
 pub(crate) use sections::auth::{
     AuthModeSetting, AuthSettings, FIRST_USER, SecretsSettings, first_user,
 };
-pub(crate) use sections::automations::AutomationsSettings;
+pub(crate) use sections::automations::{AutomationsElsewhere, AutomationsSettings};
 pub(crate) use sections::broker::BrokerSettings;
 pub(crate) use sections::egress::EgressSettings;
 pub(crate) use sections::git::GitSettings;
@@ -160,7 +160,7 @@ impl Config {
             telemetry: sections::telemetry::read(reader),
             metrics: MetricsSettings::read(reader, &http),
             web: WebSettings::read(reader),
-            automations: AutomationsSettings::read(reader),
+            automations: AutomationsSettings::read(reader, &http),
             web_client: web_client::read(reader),
             file: None,
             fingerprints: ConfigFingerprints::of(layers),

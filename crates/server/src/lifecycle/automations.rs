@@ -1,13 +1,14 @@
-//! Runs the automations service: starts it on first use, and again after its end.
+//! Runs the automations service: starts it on first use, and again after its end. Or looks whether it answers elsewhere.
 
 mod cleanup;
+mod elsewhere;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use application::KnownHosts;
-use domain::clock::{Clock, Timestamp};
+use domain::clock::Clock;
 use domain::error::chain;
 use domain::sandbox::{
     BackendState, PrepareProgress, SandboxBackend, SandboxError, SandboxLaunch, SandboxLifecycle,
@@ -20,7 +21,8 @@ use url::Url;
 
 use crate::compose::adapters::AutomationsClient;
 
-pub(crate) use self::cleanup::RunCleanup;
+pub(crate) use self::cleanup::{ProcessStart, RunCleanup};
+pub(crate) use self::elsewhere::AutomationsProbe;
 
 const MIN_RESTART_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_RESTART_BACKOFF: Duration = Duration::from_secs(5 * 60);
@@ -47,8 +49,7 @@ pub(crate) struct AutomationsRunner {
     pub(crate) launch: SandboxLaunch,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) status: watch::Sender<AutomationsStatus>,
-    /// When the process started; unknown if an earlier process of this service has started it.
-    pub(crate) process_start: Mutex<Option<Timestamp>>,
+    pub(crate) process_start: Arc<ProcessStart>,
     /// Notified when a user asks for automations.
     pub(crate) wanted: Arc<Notify>,
     /// Set before the process is stopped, so that it is not started again.
@@ -160,14 +161,9 @@ impl AutomationsRunner {
             sleep(PROBE_INTERVAL).await;
         }
         if process_start.is_some() {
-            *self.locked_process_start() = process_start;
+            self.process_start.set(process_start);
         }
         Ok(url)
-    }
-
-    fn locked_process_start(&self) -> MutexGuard<'_, Option<Timestamp>> {
-        let locked = self.process_start.lock();
-        locked.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Why the process does not run; `None` while it does.

@@ -14,11 +14,11 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use sandbox_provider::{Installation, SandboxNetworking};
 use tokio::runtime::Handle;
 
-use crate::compose::{self, Automations, KeyFollower, OpenedBackend, Service};
+use crate::compose::{self, Automations, AutomationsPlace, KeyFollower, OpenedBackend, Service};
 use crate::config::{AuthModeSetting, Config};
 use crate::data_dir::DataDir;
 use crate::disk_space::DiskSpace;
-use crate::lifecycle::automations::{AutomationsRunner, RunCleanup};
+use crate::lifecycle::automations::AutomationsRunner;
 use crate::lifecycle::banner;
 use crate::lifecycle::bootstrap::first_key;
 use crate::lifecycle::first_link::first_link;
@@ -165,7 +165,7 @@ fn open_callbacks(
     )))
 }
 
-/// Opens the listener for the automations service, and runs that service from then on.
+/// Opens the listener for the automations service. Returns what runs that service, if this one does.
 fn spawn_automations(
     config: &Config,
     automations: Option<Automations>,
@@ -173,29 +173,38 @@ fn spawn_automations(
     tasks: &BackgroundTasks,
 ) -> anyhow::Result<Option<Arc<AutomationsRunner>>> {
     let hosts = surface.1.hosts.clone();
-    let Some(automations) = automations else {
+    let Some(Automations { cleanup, place, .. }) = automations else {
         if !config.automations.is_enabled {
             tasks.spawn(give_up_automations(hosts));
         }
         return Ok(None);
     };
     let kind = Listener::Automations;
-    // An address of this machine that the process cannot reach: its backend forwards connections.
-    let socket = listen(kind, (Ipv4Addr::LOCALHOST, 0).into())?;
-    // This is the only place that sets it.
-    let _ = automations.listener.set(socket.local_addr()?);
-    let runner = automations.runner;
-    let cleanup = RunCleanup {
-        runner: Arc::clone(&runner),
-        ended: automations.ended,
+    let address = match &place {
+        // An address of this machine that the process cannot reach: its backend forwards connections.
+        AutomationsPlace::Here { .. } => (Ipv4Addr::LOCALHOST, 0).into(),
+        AutomationsPlace::Elsewhere { bind, .. } => *bind,
     };
+    let socket = listen(kind, address)?;
+    let bound = socket.local_addr()?;
     tasks.spawn(cleanup.run(surface.1.clone()));
     spawn_http_server(&config.http, kind, socket, surface, tasks)?;
-    tasks.spawn(Arc::clone(&runner).run(hosts));
-    Ok(Some(runner))
+    match place {
+        AutomationsPlace::Here { runner, listener } => {
+            // This is the only place that sets it.
+            let _ = listener.set(bound);
+            tasks.spawn(Arc::clone(&runner).run(hosts));
+            Ok(Some(runner))
+        }
+        AutomationsPlace::Elsewhere { probe, .. } => {
+            tasks.spawn(give_up_automations(hosts));
+            tasks.spawn(probe.run());
+            Ok(None)
+        }
+    }
 }
 
-/// Lets another host keep the automations, which are off here.
+/// Lets another host keep the automations, of which none are here.
 async fn give_up_automations(hosts: KnownHosts) {
     if let Err(error) = hosts.give_up_automations().await {
         let error = chain(&error);

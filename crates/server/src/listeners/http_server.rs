@@ -27,12 +27,14 @@ const LISTEN_BACKLOG: u32 = 4096;
 /// How long to read from a client before its connection is closed, so that the client receives the last response.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Opens the listening socket of the public or the metrics listener.
+/// Opens the listening socket of a listener.
 pub(crate) fn listen(kind: Listener, address: SocketAddr) -> anyhow::Result<TcpListener> {
     let (purpose, variable) = match kind {
-        Listener::Public | Listener::Callback | Listener::Automations => {
-            ("", "WORKSPACE_HTTP__BIND")
-        }
+        Listener::Public | Listener::Callback => ("", "WORKSPACE_HTTP__BIND"),
+        Listener::Automations => (
+            " for the automations service",
+            "WORKSPACE_AUTOMATIONS__BIND",
+        ),
         Listener::Metrics => (" for /metrics", "WORKSPACE_METRICS__BIND"),
     };
     open(address).with_context(|| {

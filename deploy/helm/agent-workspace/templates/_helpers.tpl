@@ -10,6 +10,18 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- end }}
 
+{{- /* Labels that select the pod of the automations service. They never change. */ -}}
+{{- define "agent-workspace.automationsSelector" -}}
+app.kubernetes.io/name: agent-workspace-automations
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "agent-workspace.automationsLabels" -}}
+{{ include "agent-workspace.automationsSelector" . }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
+{{- end }}
+
 {{- /* The pods of the service, as a peer of a network policy in another namespace. */ -}}
 {{- define "agent-workspace.peer" -}}
 namespaceSelector:
@@ -39,6 +51,14 @@ podSelector:
 {{- $isServed := or ($apis.Has "agents.x-k8s.io/v1") ($apis.Has "agents.x-k8s.io/v1beta1") }}
 {{- if and (eq .engine "agent_sandbox") .checkEngine (not $isServed) }}
 {{- fail "kubernetes.engine is agent_sandbox, but the cluster serves no Sandbox resources: install kubernetes-sigs/agent-sandbox 0.5.4 or newer, choose the engine auto or pods, or set kubernetes.checkEngine to false where no cluster is asked" }}
+{{- end }}
+{{- end }}
+{{- with .Values.automations }}
+{{- if and .enabled (not .image.repository) }}
+{{- fail "automations.image.repository is empty: build the image with deploy/automations/Dockerfile" }}
+{{- end }}
+{{- if and .enabled (not .secretName) }}
+{{- fail "automations.secretName is empty: name a Secret with the keys automations-service-key and automations-values-key, random texts of 32 characters or more" }}
 {{- end }}
 {{- end }}
 {{- if and .Values.ingress.enabled (not .Values.ingress.hosts) }}

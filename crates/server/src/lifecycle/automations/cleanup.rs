@@ -1,11 +1,12 @@
 //! Deletes sandboxes that runs of automations have left behind.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use application::sandboxes::EndedRuns;
 use application::{App, AppError};
+use domain::clock::Timestamp;
 use domain::error::{ErrorClass, chain};
 use domain::id::{ApiKeyId, OrganizationId, OwnerId};
 use domain::sandbox::Sandbox;
@@ -14,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 use url::Url;
 
-use super::AutomationsRunner;
+use crate::compose::adapters::AutomationsClient;
 
 /// Each pass makes a key for each user with old sandboxes of runs.
 const INTERVAL: Duration = Duration::from_secs(60 * 60);
@@ -23,9 +24,26 @@ const INTERVAL: Duration = Duration::from_secs(60 * 60);
 /// keeps.
 const SETTLING_TIME: Duration = Duration::from_secs(10);
 
+/// When the process of the automations service started; unknown if an earlier process of this service has started it, or
+/// another one.
+#[derive(Debug, Default)]
+pub(crate) struct ProcessStart(Mutex<Option<Timestamp>>);
+
+impl ProcessStart {
+    pub(super) fn set(&self, start: Option<Timestamp>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = start;
+    }
+
+    fn get(&self) -> Option<Timestamp> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// The clean-up, while the automations service runs.
 pub(crate) struct RunCleanup {
-    pub(crate) runner: Arc<AutomationsRunner>,
+    pub(crate) client: AutomationsClient,
+    pub(crate) status: watch::Receiver<AutomationsStatus>,
+    pub(crate) process_start: Arc<ProcessStart>,
     /// The runs that report their end.
     pub(crate) ended: mpsc::Receiver<ApiKeyId>,
 }
@@ -33,7 +51,7 @@ pub(crate) struct RunCleanup {
 impl RunCleanup {
     /// Cleans up after each start of the process, after runs, and from time to time.
     pub(crate) async fn run(mut self, app: App) {
-        let mut status = self.runner.status.subscribe();
+        let mut status = self.status.clone();
         let mut passes = interval(INTERVAL);
         passes.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -48,8 +66,7 @@ impl RunCleanup {
 
     /// Looks at the sandboxes of these runs, or at those of all earlier ones.
     async fn clean_up(&self, app: &App, url: &Url, reported: Option<HashSet<ApiKeyId>>) {
-        let process_start = *self.runner.locked_process_start();
-        let earlier = EndedRuns::Earlier(process_start);
+        let earlier = EndedRuns::Earlier(self.process_start.get());
         let ended = reported.map_or(earlier, EndedRuns::Reported);
         match app.sandboxes.of_ended_runs(&ended).await {
             Ok(left) => self.delete(app, url, left).await,
@@ -93,7 +110,7 @@ impl RunCleanup {
         let user = OrganizationId::personal(&owner.user());
         let organization = owner.shared_organization().unwrap_or(user);
         match app.automation_keys.for_run(user, organization).await {
-            Ok(key) => Ok(self.runner.client.needed_sandboxes(url, key).await?),
+            Ok(key) => Ok(self.client.needed_sandboxes(url, key).await?),
             // Automations of those who may not use the service any more run no more.
             Err(AppError::Refused {
                 class: ErrorClass::NotFound,

@@ -27,7 +27,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use url::Url;
 
 pub use controllers::PodBehavior;
@@ -43,6 +43,7 @@ pub struct FakeCluster {
     shared: Arc<Shared>,
     url: Url,
     tasks: Mutex<JoinSet<()>>,
+    controllers: Mutex<AbortHandle>,
 }
 
 #[derive(Debug)]
@@ -104,11 +105,12 @@ impl FakeCluster {
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(server::serve(listener, Arc::clone(&shared)));
-        tasks.spawn(controllers::run(Arc::clone(&shared)));
+        let controllers = tasks.spawn(controllers::run(Arc::clone(&shared)));
         Self {
             shared,
             url: format!("http://{address}/").parse().expect("a valid URL"),
             tasks: Mutex::new(tasks),
+            controllers: Mutex::new(controllers),
         }
     }
 
@@ -177,6 +179,14 @@ impl FakeCluster {
     /// Refuses the requests that wait, and answers further ones.
     pub fn release(&self) {
         self.change(|state| state.faults = FaultPlan::default());
+    }
+
+    /// Ends the controllers wherever they are, and starts them again.
+    pub fn restart_controllers(&self) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = tasks.spawn(controllers::run(Arc::clone(&self.shared)));
+        let running = self.controllers.lock();
+        mem::replace(&mut *running.unwrap_or_else(PoisonError::into_inner), next).abort();
     }
 
     /// Closes all connections and accepts no more.

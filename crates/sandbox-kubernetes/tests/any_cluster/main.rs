@@ -1,13 +1,17 @@
 //! The backend on a real cluster (`cargo xtask test-kubernetes`), or else on a simulated one whose pods are processes.
 //!
-//! It needs what the service needs, and the right to create `pods/proxy` and `pods/eviction` in the namespace of the sandboxes.
+//! It needs what the service needs, and the right to create `pods/proxy` and `pods/eviction` in the namespace of the sandboxes. With
+//! `Sandbox` resources it deletes the pods of their controller as well.
 #![expect(clippy::unwrap_used, reason = "a failed test panics")]
 
+mod relay;
 mod support;
 
 use std::time::Duration;
 
-use domain::sandbox::{BackendState, SandboxBackend as _, SandboxLaunch, SandboxLifecycle as _};
+use domain::sandbox::{
+    BackendState, SandboxBackend as _, SandboxError, SandboxLaunch, SandboxLifecycle as _,
+};
 use sandbox_kubernetes::PodEngine;
 use tokio::time::{sleep, timeout};
 
@@ -19,7 +23,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Generates the tests of an engine. `cargo xtask test-kubernetes` selects an engine by these names.
 macro_rules! engine {
-    ($name:ident, $engine:expr) => {
+    ($name:ident, $engine:expr $(, $more:ident)*) => {
         mod $name {
             use sandbox_kubernetes::PodEngine;
 
@@ -47,11 +51,27 @@ macro_rules! engine {
             async fn a_restarted_service_finds_its_sandboxes() {
                 crate::a_restarted_service_finds_its_sandboxes($engine).await;
             }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn sandboxes_outlive_an_api_server_that_is_away() {
+                crate::sandboxes_outlive_an_api_server_that_is_away($engine).await;
+            }
+
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $more() {
+                    crate::$more($engine).await;
+                }
+            )*
         }
     };
 }
 
-engine!(agent_sandbox, PodEngine::AgentSandbox);
+engine!(
+    agent_sandbox,
+    PodEngine::AgentSandbox,
+    changes_survive_restarts_of_the_controller
+);
 engine!(pods, PodEngine::Pods);
 
 async fn the_agent_server_of_the_image_answers(engine: PodEngine) {
@@ -99,6 +119,61 @@ async fn a_workspace_outlives_pods(engine: PodEngine) {
     assert_eq!(fresh.get(&launch.id, "file").await, "kept");
 
     fresh.remove(&launch.id).await.unwrap();
+    fresh.assert_removed(&[&launch.id]).await;
+}
+
+/// Waits until the API server is found to answer, or not to.
+async fn wait_for_contact(fresh: &Fresh, expected: bool) {
+    let found = async {
+        while fresh.check().await.is_ok() != expected {
+            sleep(POLL_INTERVAL).await;
+        }
+    };
+    timeout(CLUSTER_TIMEOUT, found).await.unwrap();
+}
+
+async fn sandboxes_outlive_an_api_server_that_is_away(engine: PodEngine) {
+    let (fresh, mut relay) = Fresh::behind_relay(engine).await;
+    let [before, during, after] = [launch(), launch(), launch()];
+    let endpoints = fresh.start(&before).await.unwrap();
+    fresh.post(&before.id, "write", "kept").await;
+
+    relay.cut().await;
+    wait_for_contact(&fresh, false).await;
+    let error = fresh.start(&during).await.unwrap_err();
+    assert!(
+        matches!(error, SandboxError::Unavailable { .. }),
+        "{error:?}"
+    );
+    sleep(fresh.absence()).await;
+    relay.restore();
+    wait_for_contact(&fresh, true).await;
+
+    let state = fresh.inspect(&before.id).await.unwrap();
+    assert_eq!(state, Some(BackendState::Running(endpoints)));
+    assert_eq!(fresh.get(&before.id, "file").await, "kept");
+    fresh.start(&after).await.unwrap();
+    for launch in [&before, &during, &after] {
+        fresh.remove(&launch.id).await.unwrap();
+    }
+    fresh
+        .assert_removed(&[&before.id, &during.id, &after.id])
+        .await;
+}
+
+/// Of a start, a pause, a resumption and a removal.
+async fn changes_survive_restarts_of_the_controller(engine: PodEngine) {
+    let fresh = Fresh::new(engine).await;
+    let launch = launch();
+    for _ in 0..2 {
+        let (started, ()) = tokio::join!(fresh.start(&launch), fresh.restart_controller());
+        started.unwrap();
+        let (stopped, ()) = tokio::join!(fresh.stop(&launch.id), fresh.restart_controller());
+        stopped.unwrap();
+        assert_eq!(fresh.pod_uid(&launch.id).await, None);
+    }
+    let (removed, ()) = tokio::join!(fresh.remove(&launch.id), fresh.restart_controller());
+    removed.unwrap();
     fresh.assert_removed(&[&launch.id]).await;
 }
 

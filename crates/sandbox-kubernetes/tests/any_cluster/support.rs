@@ -14,8 +14,10 @@ use kube::{Api, Client, Config, Resource, ResourceExt as _};
 use port_conformance::suites::sandboxes::backend::launch as new_launch;
 use sandbox_kubernetes::{ClusterAccess, KubernetesConfig, KubernetesSandboxes, PodEngine};
 use serde::de::DeserializeOwned;
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 use tokio::time::{Instant, sleep};
+
+use crate::relay::Relay;
 
 /// Set by `cargo xtask test-kubernetes`. Without it, the cluster is simulated.
 const IMAGE_VARIABLE: &str = "TEST_KUBERNETES_IMAGE";
@@ -23,6 +25,9 @@ const NAMESPACE_VARIABLE: &str = "TEST_KUBERNETES_NAMESPACE";
 const PROGRAM: &str = include_str!("program.py");
 /// Where the simulated cluster mounts claims: a directory of every machine.
 const MOUNT_POINT: &str = "/mnt";
+/// As kubernetes-sigs/agent-sandbox installs its controller (`k8s/controller.yaml`).
+const CONTROLLER_NAMESPACE: &str = "agent-sandbox-system";
+const CONTROLLER_LABEL: &str = "app=agent-sandbox-controller";
 const SANDBOX: &str = "agent-workspace/sandbox";
 /// Until a program that has started answers.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
@@ -32,8 +37,9 @@ pub(crate) struct Fresh {
     backend: KubernetesSandboxes,
     config: KubernetesConfig,
     client: Client,
+    kubeconfig: Option<NamedTempFile>,
     /// Dropped in this order: claims are directories of the pods.
-    _simulated: Option<(FakeCluster, TempDir)>,
+    simulated: Option<(FakeCluster, TempDir)>,
 }
 
 impl Deref for Fresh {
@@ -57,6 +63,23 @@ impl Fresh {
     /// Sandboxes that run the program of the tests.
     pub(crate) async fn new(engine: PodEngine) -> Self {
         Self::open(engine, true).await
+    }
+
+    /// The same, of which the backend alone reaches the API server by way of a relay.
+    pub(crate) async fn behind_relay(engine: PodEngine) -> (Self, Relay) {
+        let mut fresh = Self::new(engine).await;
+        let relay = if let ClusterAccess::Address(url) = &fresh.config.access {
+            let relay = Relay::to(url);
+            fresh.config.access = ClusterAccess::Address(relay.url(url));
+            relay
+        } else {
+            let (relay, file) = Relay::of_environment();
+            fresh.config.access = ClusterAccess::File(file.path().to_owned());
+            fresh.kubeconfig = Some(file);
+            relay
+        };
+        fresh.restart().await;
+        (fresh, relay)
     }
 
     /// Sandboxes that run the agent server of the image, if there is one: a simulated cluster has no images.
@@ -101,7 +124,16 @@ impl Fresh {
             backend: KubernetesSandboxes::new(config.clone()).await.unwrap(),
             config,
             client: Client::try_from(access).unwrap(),
-            _simulated: simulated,
+            kubeconfig: None,
+            simulated,
+        }
+    }
+
+    /// How long a test keeps the API server away after that was noticed.
+    pub(crate) fn absence(&self) -> Duration {
+        match self.simulated {
+            Some(_) => Duration::ZERO,
+            None => Duration::from_secs(60),
         }
     }
 
@@ -138,6 +170,22 @@ impl Fresh {
         let name = self.pod(id).await.unwrap().name_any();
         let (pods, params) = (self.pods(), EvictParams::default());
         pods.evict(&name, &params).await.unwrap();
+    }
+
+    /// Ends the controller of `Sandbox` resources, which its cluster starts again.
+    pub(crate) async fn restart_controller(&self) {
+        if let Some((cluster, _)) = &self.simulated {
+            return cluster.restart_controllers();
+        }
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), CONTROLLER_NAMESPACE);
+        let (params, all) = (DeleteParams::default(), ListParams::default());
+        let all = all.labels(CONTROLLER_LABEL);
+        let ended = pods.delete_collection(&params, &all).await.unwrap();
+        let ended = ended.left().map_or(0, |list| list.items.len());
+        assert_ne!(
+            ended, 0,
+            "no pod {CONTROLLER_LABEL} in {CONTROLLER_NAMESPACE}"
+        );
     }
 
     pub(crate) async fn get(&self, id: &SandboxId, path: &str) -> String {

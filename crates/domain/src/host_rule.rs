@@ -1,4 +1,4 @@
-//! Rules that name hosts: those that a sandbox may reach, and those to which a secret may go.
+//! Rules that name hosts: those that a sandbox may reach, and those to which a [secret](crate::secret_rule) may go.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -84,20 +84,31 @@ impl HostRule {
 }
 
 /// A list of rules. An empty one names no host. As text, spaces separate the rules.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct HostRules(Vec<HostRule>);
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rules<T>(Vec<T>);
 
-impl HostRules {
+/// Hosts.
+pub type HostRules = Rules<HostRule>;
+
+impl<T> Default for Rules<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> Rules<T> {
     /// Whether there is no rule.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// All rules, in their order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &HostRule> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &T> {
         self.0.iter()
     }
+}
 
+impl HostRules {
     /// Whether a rule names this host and port. `usual_port` is the port of rules without one.
     pub fn match_host(&self, host: &Host, port: u16, usual_port: u16) -> bool {
         self.0
@@ -106,30 +117,30 @@ impl HostRules {
     }
 }
 
-impl IntoIterator for HostRules {
-    type Item = HostRule;
-    type IntoIter = std::vec::IntoIter<HostRule>;
+impl<T> IntoIterator for Rules<T> {
+    type Item = T;
+    type IntoIter = std::vec::IntoIter<T>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.0.into_iter()
     }
 }
 
-impl FromIterator<HostRule> for HostRules {
-    fn from_iter<T: IntoIterator<Item = HostRule>>(rules: T) -> Self {
+impl<T> FromIterator<T> for Rules<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(rules: I) -> Self {
         Self(rules.into_iter().collect())
     }
 }
 
-impl FromStr for HostRules {
-    type Err = &'static str;
+impl<T: FromStr> FromStr for Rules<T> {
+    type Err = T::Err;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         text.split_whitespace().map(str::parse).collect()
     }
 }
 
-impl fmt::Display for HostRules {
+impl<T: fmt::Display> fmt::Display for Rules<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, rule) in self.0.iter().enumerate() {
             let separator = if index == 0 { "" } else { " " };

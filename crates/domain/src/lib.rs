@@ -41,6 +41,7 @@ pub mod network;
 pub mod page;
 pub mod patch;
 pub mod sandbox;
+pub mod secret_rule;
 pub mod skill;
 pub mod start_task;
 pub mod user;

@@ -25,7 +25,7 @@ function inSandboxes({ hosts }) {
 function form(refresh) {
   const name = h("input", { id: "secret-name", type: "text", required: true, maxlength: 255, autocomplete: "off", spellcheck: "false", placeholder: "API_TOKEN" });
   const value = h("input", { id: "secret-value", type: "password", autocomplete: "off", spellcheck: "false" });
-  const hosts = h("input", { id: "secret-hosts", type: "text", autocomplete: "off", spellcheck: "false", placeholder: "api.example.org, *.example.net:8443" });
+  const hosts = h("input", { id: "secret-hosts", type: "text", autocomplete: "off", spellcheck: "false", placeholder: "api.example.org/repos/acme, *.example.net:8443" });
   const exposed = h("input", { id: "secret-exposed", type: "checkbox" });
   let edited = null;
   const listed = () => hosts.value.split(/[\s,]+/).filter(Boolean);
@@ -65,7 +65,7 @@ function form(refresh) {
       { class: "form", onsubmit: submit },
       labelled("Name", name, "The name of the environment variable."),
       labelled("Value", value, "An empty field keeps the stored value."),
-      labelled("Hosts", hosts, "With hosts, agents get a placeholder, and the service puts the value into headers of https requests to these hosts only."),
+      labelled("Hosts", hosts, "With hosts, agents get a placeholder, and the service puts the value into headers of https requests to these hosts, or paths of them, only."),
       h("label", { class: "line" }, exposed, "Without hosts, agents can read the value"),
       h("div", { class: "line" }, h("button", { type: "submit", class: "primary" }, "Save")),
     ),

@@ -16,9 +16,9 @@ use domain::encryption::cipher::Cipher;
 use domain::encryption::vault::Fingerprints;
 use domain::error::{ErrorClass, StoreError};
 use domain::git::CloneSourceResolver;
-use domain::host_rule::HostRules;
 use domain::id::{IdGenerator, OwnerId, SecretId};
 use domain::page::{Page, PageRequest};
+use domain::secret_rule::SecretRules;
 use domain::user::secret::{
     CustomSecret, SecretChange, SecretRepository, SecretSummary, SecretValue,
 };
@@ -56,7 +56,7 @@ pub struct NewSecret {
     /// Description; `None` keeps the stored one, or is empty.
     pub description: Option<String>,
     /// The hosts to which the service sends the value, see [`check_hosts`]; `None` keeps the stored ones, or is none.
-    pub hosts: Option<HostRules>,
+    pub hosts: Option<SecretRules>,
     /// Whether agents get the value, which they do without hosts. `None`: as the hosts say.
     pub exposed: Option<bool>,
 }
@@ -66,7 +66,7 @@ pub struct SecretUpdate {
     pub name: String,
     pub description: String,
     /// See [`NewSecret::hosts`]; `None` keeps the stored ones.
-    pub hosts: Option<HostRules>,
+    pub hosts: Option<SecretRules>,
     /// See [`NewSecret::exposed`].
     pub exposed: Option<bool>,
     /// The new value; `None` keeps the stored one.
@@ -216,10 +216,10 @@ impl SecretsService {
         &self,
         owner: &OwnerId,
         name: &str,
-        (hosts, exposed): (Option<&HostRules>, Option<bool>),
-    ) -> Result<Option<HostRules>, AppError> {
+        (hosts, exposed): (Option<&SecretRules>, Option<bool>),
+    ) -> Result<Option<SecretRules>, AppError> {
         let hosts = match (hosts, exposed) {
-            (None, Some(true)) => Some(HostRules::default()),
+            (None, Some(true)) => Some(SecretRules::default()),
             (hosts, _) => hosts.cloned(),
         };
         if exposed.is_none() && self.exposure == SecretExposure::WithoutHosts {
@@ -231,7 +231,7 @@ impl SecretsService {
         };
         let keeps_value_inside = stored.as_ref().is_some_and(|it| it.hosts.is_empty());
         let in_force = hosts.as_ref().or(stored.as_ref().map(|it| &it.hosts));
-        let refusal = match (in_force.is_none_or(HostRules::is_empty), exposed) {
+        let refusal = match (in_force.is_none_or(SecretRules::is_empty), exposed) {
             (false, Some(true)) => EXPOSED_WITH_HOSTS,
             (true, Some(false)) => HIDDEN_WITHOUT_HOSTS,
             (true, None) if !keeps_value_inside => NOT_CHOSEN,
@@ -244,7 +244,7 @@ impl SecretsService {
         &self,
         owner: &OwnerId,
         input: &NewSecret,
-        hosts: Option<HostRules>,
+        hosts: Option<SecretRules>,
     ) -> Result<CustomSecret, AppError> {
         check(check_name(&input.name))?;
         check(check_description(

@@ -13,6 +13,7 @@ use domain::git::GitProvider;
 use domain::host_rule::HostRules;
 use domain::id::{OwnerId, SandboxId};
 use domain::sandbox::Sandbox;
+use domain::secret_rule::SecretRules;
 use domain::user::secret::PLACEHOLDER_PREFIX;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
@@ -44,7 +45,7 @@ const API_HOSTS: [(&str, &str); 2] = [
 #[derive(Debug)]
 pub struct BoundSecret {
     pub value: SecretString,
-    pub hosts: HostRules,
+    pub hosts: SecretRules,
 }
 
 impl SecretsService {
@@ -127,7 +128,7 @@ impl SecretsService {
             .map(|secret| secret.hosts)
             .chain(of_providers)
             .chain(of_servers);
-        Ok(all.flat_map(HostRules::into_iter).collect())
+        Ok(all.flat_map(SecretRules::hosts).collect())
     }
 
     /// The secret of a placeholder. `None`: it is none of this sandbox, the sandbox neither runs nor starts, or the secret is
@@ -204,12 +205,12 @@ impl SecretsService {
     }
 
     /// The host of a git token's website, and those of its interfaces. None for a host with `http://`.
-    fn hosts_of(&self, provider: GitProvider, token: &ProviderToken) -> HostRules {
+    fn hosts_of(&self, provider: GitProvider, token: &ProviderToken) -> SecretRules {
         let Ok(source) = self.sources.host(&token.access(provider)) else {
-            return HostRules::default();
+            return SecretRules::default();
         };
         let Some((host, own)) = https_host(&source.url) else {
-            return HostRules::default();
+            return SecretRules::default();
         };
         let known = API_HOSTS.iter().find(|(name, _)| *name == host);
         let of_enterprise = host.ends_with(".ghe.com").then(|| format!("api.{host}"));

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use domain::agent::LaunchSecret;
 use domain::git::GitProvider;
-use domain::host_rule::HostRules;
 use domain::sandbox::{DesiredState, Sandbox};
+use domain::secret_rule::SecretRules;
 use secrecy::SecretString;
 use url::Url;
 
@@ -28,7 +28,7 @@ const KEY_HEADER: &str = "X-Session-API-Key";
 pub struct SecretInfo {
     pub name: String,
     pub description: Option<String>,
-    pub hosts: HostRules,
+    pub hosts: SecretRules,
 }
 
 /// Names of custom secrets whose values agents of a sandbox get.
@@ -60,7 +60,7 @@ impl SecretsService {
                 found.push(SecretInfo {
                     name,
                     description: Some(description_of(provider)),
-                    hosts: HostRules::default(),
+                    hosts: SecretRules::default(),
                 });
             }
         }

@@ -1,6 +1,6 @@
 //! Validation of secrets: one list of reserved names for the user's own secrets and those of a request.
 
-use domain::host_rule::{HostRule, HostRules};
+use domain::secret_rule::{SecretRule, SecretRules};
 use domain::user::secret::MAX_HOSTS_PER_SECRET;
 use secrecy::{ExposeSecret, SecretString};
 
@@ -69,13 +69,13 @@ pub fn check_description(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks the hosts of a secret, such as `api.example.org` or `*.example.org:8443`.
-pub fn check_hosts(hosts: &[String]) -> Result<HostRules, String> {
+/// Checks the hosts of a secret, such as `api.example.org/repos/acme` or `*.example.org:8443`.
+pub fn check_hosts(hosts: &[String]) -> Result<SecretRules, String> {
     if hosts.len() > MAX_HOSTS_PER_SECRET {
         return Err(format!("A secret has at most {MAX_HOSTS_PER_SECRET} hosts"));
     }
     let rule = |text: &String| {
-        let rule: Result<HostRule, _> = text.trim().parse();
+        let rule: Result<SecretRule, _> = text.trim().parse();
         rule.map_err(|reason| {
             let shown: String = text.chars().take(MAX_SHOWN_HOST_CHARS).collect();
             format!("The host {shown:?} {reason}")

@@ -82,6 +82,10 @@ pub(super) struct Destination {
 pub(super) enum PlaceholderRefusal {
     #[error("the secret of this placeholder may not go to {0}; its owner can add the host")]
     OtherHost(String),
+    #[error(
+        "the secret of this placeholder may not go to this path of {0}; its owner can change its paths"
+    )]
+    OtherPath(String),
     #[error("this placeholder is not one of this sandbox, or its secret is gone")]
     Unknown,
     #[error("a placeholder is replaced in headers only, and not in a URL")]

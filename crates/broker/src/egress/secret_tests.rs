@@ -13,6 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use domain::error::BoxError;
 use domain::host_rule::HostRules;
 use domain::id::SandboxId;
+use domain::secret_rule::SecretRules;
 use domain::user::secret::PLACEHOLDER_PREFIX;
 use futures::future::OptionFuture;
 use http_body_util::{BodyExt as _, Full, StreamBody};
@@ -47,22 +48,22 @@ fn placeholder(sandbox: &str, name: char) -> String {
 /// Secrets by placeholder, and the refusals.
 #[derive(Debug, Default)]
 struct FixedSecrets {
-    all: HashMap<String, (String, HostRules)>,
+    all: HashMap<String, (String, SecretRules)>,
     refusals: Mutex<Vec<String>>,
 }
 
 #[async_trait]
 impl SandboxSecrets for FixedSecrets {
     async fn hosts(&self, _: &SandboxId) -> Result<HostRules, BoxError> {
-        let all = self.all.values().flat_map(|(_, hosts)| hosts.iter());
-        Ok(all.cloned().collect())
+        let all = self.all.values().cloned();
+        Ok(all.flat_map(|(_, rules)| rules.hosts()).collect())
     }
 
     async fn reveal(
         &self,
         sandbox: &SandboxId,
         placeholder: &str,
-    ) -> Result<Option<(SecretString, HostRules)>, BoxError> {
+    ) -> Result<Option<(SecretString, SecretRules)>, BoxError> {
         let own = format!("{PLACEHOLDER_PREFIX}{sandbox}.");
         let found = self.all.get(placeholder);
         let found = found.filter(|_| placeholder.starts_with(&own));
@@ -197,6 +198,10 @@ impl Fixture {
                     secret("other-value", "api.example.org"),
                 ),
                 (placeholder("s1", 'c'), secret("two\r\nlines: x", &own)),
+                (
+                    placeholder("s1", 'd'),
+                    secret("x", &format!("{own}/repos/acme")),
+                ),
                 (placeholder("s2", 'a'), secret(VALUE, &own)),
             ]),
             ..FixedSecrets::default()
@@ -409,6 +414,16 @@ async fn placeholders_in_wrong_places_are_refused_and_recorded() {
     for text in fixture.requests().iter().chain([&refusals]) {
         assert!(!text.contains(VALUE) && !text.contains("other-value"));
         assert!(!text.contains(PLACEHOLDER_PREFIX), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_secret_goes_to_its_paths_only() {
+    let mut fixture = Fixture::new().await;
+    for (path, expected) in [("/repos/acme/x?y", 200), ("/repos/acme/%2E%2e/x", 403)] {
+        let request = Request::get(path).header("authorization", placeholder("s1", 'd'));
+        let (status, text) = fixture.exchange(request.body(vec![]).unwrap()).await;
+        assert_eq!(status, expected, "{path}: {text}");
     }
 }
 

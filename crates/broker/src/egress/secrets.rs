@@ -15,6 +15,7 @@ use async_trait::async_trait;
 use domain::error::{BoxError, chain};
 use domain::host_rule::HostRules;
 use domain::id::SandboxId;
+use domain::secret_rule::{SecretRefusal, SecretRules};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::HeaderValue;
@@ -59,13 +60,13 @@ const CONFIG_LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
 pub trait SandboxSecrets: Debug + Send + Sync {
     /// All hosts to which secrets of the sandbox's owner may go.
     async fn hosts(&self, sandbox: &SandboxId) -> Result<HostRules, BoxError>;
-    /// The value of a placeholder, and the hosts to which it may go. `None`: it is not one of this sandbox, or its secret is
+    /// The value of a placeholder, and where it may go. `None`: it is not one of this sandbox, or its secret is
     /// gone.
     async fn reveal(
         &self,
         sandbox: &SandboxId,
         placeholder: &str,
-    ) -> Result<Option<(SecretString, HostRules)>, BoxError>;
+    ) -> Result<Option<(SecretString, SecretRules)>, BoxError>;
     /// Records that a request with a placeholder was refused.
     fn refused(&self, sandbox: &SandboxId, reason: &str);
     /// From which the key of the sandbox's certificate authority is derived.
@@ -257,8 +258,9 @@ impl<'a> SecretConnection<'a> {
         if find(target.as_bytes()).is_some() {
             return Err(EgressError::Placeholder(PlaceholderRefusal::InUrl));
         }
+        let path = request.uri().path().to_owned();
         for value in request.headers_mut().values_mut() {
-            if let Some(replaced) = self.replaced(value).await? {
+            if let Some(replaced) = self.replaced(value, &path).await? {
                 *value = replaced;
             }
         }
@@ -284,7 +286,11 @@ impl<'a> SecretConnection<'a> {
     }
 
     /// The header with values in place of its placeholders; `None` if it has none.
-    async fn replaced(&self, value: &HeaderValue) -> Result<Option<HeaderValue>, EgressError> {
+    async fn replaced(
+        &self,
+        value: &HeaderValue,
+        path: &str,
+    ) -> Result<Option<HeaderValue>, EgressError> {
         let mut searched = SearchedValue::new(value.as_bytes());
         let text = searched.text();
         let (mut begin, mut count) = (0, 0);
@@ -295,7 +301,7 @@ impl<'a> SecretConnection<'a> {
                 return Err(EgressError::Placeholder(PlaceholderRefusal::TooMany));
             }
             let placeholder = String::from_utf8_lossy(&text[range.clone()]).into_owned();
-            let value = self.value(&placeholder).await?;
+            let value = self.value(&placeholder, path).await?;
             let value = value.expose_secret().as_bytes();
             begin = range.start + value.len();
             text.splice(range, value.iter().copied());
@@ -309,7 +315,7 @@ impl<'a> SecretConnection<'a> {
         Ok(Some(header))
     }
 
-    async fn value(&self, placeholder: &str) -> Result<SecretString, EgressError> {
+    async fn value(&self, placeholder: &str, path: &str) -> Result<SecretString, EgressError> {
         let revealed = self
             .route
             .sender
@@ -317,17 +323,17 @@ impl<'a> SecretConnection<'a> {
             .reveal(self.route.sandbox, placeholder)
             .await;
         let revealed = revealed.map_err(EgressError::Secrets)?;
-        let (value, hosts) =
+        let (value, rules) =
             revealed.ok_or(EgressError::Placeholder(PlaceholderRefusal::Unknown))?;
         let Destination { host, port, .. } = self.route.destination;
-        if hosts.match_host(host, *port, TLS_PORT) {
-            Ok(value)
-        } else {
+        let allowed = rules.match_request((host, *port, TLS_PORT), path);
+        allowed.map(|()| value).map_err(|refusal| {
             let host = host.to_string();
-            Err(EgressError::Placeholder(PlaceholderRefusal::OtherHost(
-                host,
-            )))
-        }
+            EgressError::Placeholder(match refusal {
+                SecretRefusal::OtherHost => PlaceholderRefusal::OtherHost(host),
+                SecretRefusal::OtherPath => PlaceholderRefusal::OtherPath(host),
+            })
+        })
     }
 
     /// Sends a request over the open connection, or over a new one if the host has closed it.

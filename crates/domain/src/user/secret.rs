@@ -5,9 +5,9 @@ use async_trait::async_trait;
 use crate::clock::Timestamp;
 use crate::encryption::cipher::Sealed;
 use crate::error::StoreError;
-use crate::host_rule::HostRules;
 use crate::id::{OwnerId, SecretId};
 use crate::page::{Page, PageRequest};
+use crate::secret_rule::SecretRules;
 
 /// Maximum number of secrets of one user.
 pub const MAX_SECRETS_PER_USER: usize = 1_000;
@@ -48,7 +48,7 @@ pub struct CustomSecret {
     pub description: String,
     /// The hosts to which the service sends the value for a sandbox, which gets a placeholder. Without any, sandboxes
     /// get the value.
-    pub hosts: HostRules,
+    pub hosts: SecretRules,
     pub value: SecretValue,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
@@ -61,7 +61,7 @@ pub struct SecretSummary {
     /// Its purpose; may be empty.
     pub description: String,
     /// See [`CustomSecret::hosts`].
-    pub hosts: HostRules,
+    pub hosts: SecretRules,
     /// Length of the sealed text in bytes. Sealing does not hide the length: a value as long as a sealed empty text is
     /// empty.
     pub sealed_length: usize,
@@ -83,7 +83,7 @@ impl From<&CustomSecret> for SecretSummary {
 pub struct SecretChange {
     pub name: Option<String>,
     pub description: Option<String>,
-    pub hosts: Option<HostRules>,
+    pub hosts: Option<SecretRules>,
     pub value: Option<SecretValue>,
 }
 

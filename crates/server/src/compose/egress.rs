@@ -15,6 +15,7 @@ use domain::egress_list::SandboxEgress;
 use domain::error::BoxError;
 use domain::host_rule::HostRules;
 use domain::id::SandboxId;
+use domain::secret_rule::SecretRules;
 use sandbox_provider::{BackendFeatures, EgressGateway, EgressPolicy};
 use secrecy::SecretString;
 use tokio::net::TcpStream;
@@ -179,7 +180,7 @@ impl SandboxSecrets for OwnersSecrets {
         &self,
         sandbox: &SandboxId,
         placeholder: &str,
-    ) -> Result<Option<(SecretString, HostRules)>, BoxError> {
+    ) -> Result<Option<(SecretString, SecretRules)>, BoxError> {
         let opened = self
             .0
             .secrets

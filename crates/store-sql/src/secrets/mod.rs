@@ -9,9 +9,9 @@ use diesel::result::{DatabaseErrorKind, Error as DriverError};
 use domain::clock::Timestamp;
 use domain::encryption::cipher::Sealed;
 use domain::error::{Entity, StoreError};
-use domain::host_rule::HostRules;
 use domain::id::OwnerId;
 use domain::page::{Page, PageRequest};
+use domain::secret_rule::SecretRules;
 use domain::user::secret::{
     CustomSecret, MAX_SECRETS_PER_USER, SECRETS_ENTITY, SecretChange, SecretRepository,
     SecretSummary, SecretValue,
@@ -33,7 +33,7 @@ use crate::users::activity::check_active_owner;
 const PAGE_TOKEN_LIST: &str = "secrets";
 
 /// Name, description, hosts, and length of the sealed value.
-type SummaryRow = (String, String, TextCol<HostRules>, i32);
+type SummaryRow = (String, String, TextCol<SecretRules>, i32);
 
 fn summary((name, description, hosts, length): SummaryRow) -> SecretSummary {
     SecretSummary {
@@ -54,7 +54,7 @@ struct SecretRow {
     value: String,
     created_at: TimestampCol,
     updated_at: TimestampCol,
-    hosts: TextCol<HostRules>,
+    hosts: TextCol<SecretRules>,
 }
 
 same_fields! {
@@ -73,7 +73,7 @@ same_fields! {
 struct ChangedSecretColumns {
     name: Option<String>,
     description: Option<String>,
-    hosts: Option<TextCol<HostRules>>,
+    hosts: Option<TextCol<SecretRules>>,
     value_id: Option<UuidCol>,
     value: Option<String>,
     updated_at: TimestampCol,

@@ -6,9 +6,9 @@ use application::settings::McpConfigUpdate;
 use domain::agent::{AgentKind, LaunchSecret};
 use domain::encryption::cipher::Sealed;
 use domain::git::GitProvider;
-use domain::host_rule::HostRules;
 use domain::id::{HostId, SandboxId, SecretId};
 use domain::sandbox::{DesiredState, HostSandboxRepository, MAX_SHARED_CONVERSATIONS};
+use domain::secret_rule::SecretRules;
 use domain::start_task::{AgentType, StartStatus, StartTask, StartTaskQueue};
 use domain::user::secret::{CustomSecret, SecretRepository, SecretValue};
 use futures::future::join_all;
@@ -350,7 +350,7 @@ async fn an_agent_starts_without_unreadable_secrets() {
             owner: alice(),
             name: "DAMAGED".to_owned(),
             description: String::new(),
-            hosts: HostRules::default(),
+            hosts: SecretRules::default(),
             value: SecretValue {
                 id: SecretId::new(Uuid::from_u128(1)),
                 sealed: Sealed::from_text("no seal of ours ".repeat(20)),

@@ -5,7 +5,7 @@ use application::secrets::{
     NewSecret, SecretInfo, SecretUpdate, check_description, check_hosts, check_name, check_value,
 };
 use application::settings::MASK;
-use domain::host_rule::HostRules;
+use domain::secret_rule::SecretRules;
 use domain::user::secret::SecretSummary;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
@@ -30,7 +30,7 @@ pub(crate) struct SecretDto {
     pub exposed: Option<bool>,
 }
 
-fn texts(hosts: &HostRules) -> Vec<String> {
+fn texts(hosts: &SecretRules) -> Vec<String> {
     hosts.iter().map(ToString::to_string).collect()
 }
 
@@ -109,8 +109,8 @@ pub(crate) struct NewSecretDto {
     #[validate(custom(function = check_description))]
     #[schema(max_length = 4096)]
     description: Option<String>,
-    /// Hosts such as `api.example.org` or `*.example.org:8443`. Then sandboxes get a placeholder, and the service sends the
-    /// value to these hosts. Absent or null keeps the stored ones.
+    /// Hosts such as `*.example.org:8443`, or paths of them: `api.example.org/repos/acme`. Then sandboxes get a placeholder, and
+    /// the service sends the value to these hosts. Absent or null keeps the stored ones.
     #[validate(custom(function = check_host_texts))]
     #[schema(max_items = 32)]
     #[into(hosts.and_then(|hosts| check_hosts(&hosts).ok()))]

@@ -1,8 +1,8 @@
 //! Conformance tests of `SecretRepository`.
 
 use domain::error::StoreError;
-use domain::host_rule::HostRules;
 use domain::page::{PageLimit, PageRequest, PageToken};
+use domain::secret_rule::SecretRules;
 use domain::user::secret::{
     CustomSecret, MAX_SECRETS_PER_USER, SECRETS_ENTITY, SecretChange, SecretSummary,
 };
@@ -102,7 +102,7 @@ pub async fn a_change_applies_only_to_its_fields(ports: &StorePorts) {
         (
             14,
             SecretChange {
-                hosts: Some(HostRules::default()),
+                hosts: Some(SecretRules::default()),
                 ..nothing.clone()
             },
         ),

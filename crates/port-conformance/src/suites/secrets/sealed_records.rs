@@ -2,8 +2,8 @@
 
 use domain::encryption::cipher::Sealed;
 use domain::encryption::sealed::{ResealedRecord, SealedKind, SealedLocation, SealedRecord};
-use domain::host_rule::HostRules;
 use domain::id::SecretId;
+use domain::secret_rule::SecretRules;
 use domain::user::secret::{CustomSecret, SecretValue};
 use domain::user::settings::{SettingsOwner, StoredSettings};
 
@@ -26,7 +26,7 @@ fn secret(owner: &str, n: u64) -> CustomSecret {
         owner: user(owner),
         name: format!("NAME_{n}"),
         description: String::new(),
-        hosts: HostRules::default(),
+        hosts: SecretRules::default(),
         value: SecretValue {
             id: SecretId::new(uuid(n)),
             sealed: sealed(&format!("secret {n}")),

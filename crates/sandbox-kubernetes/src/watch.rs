@@ -99,20 +99,19 @@ impl KubernetesInner {
             let config = watcher::Config::default().labels(&self.cluster.names.selector());
             let events = watcher::watcher(api.clone(), config).default_backoff();
             let changes = events.map(|event| {
-                if let Some(health) = &mut health {
-                    health.note(event.as_ref().err());
-                }
+                let is_lost = health.as_mut().is_some_and(|it| it.note(&event));
                 match event {
                     Ok(event) => Ok(change(event)),
                     Err(error) => {
                         tracing::debug!(error = %chain(&error), "cannot follow the cluster's objects yet");
-                        Err(is_too_old(&error))
+                        Err(is_lost || is_too_old(&error))
                     }
                 }
             });
-            // The library repeats a watch of a version that is gone for ever.
-            let until_too_old = changes.take_while(|it| ready(!matches!(it, Err(true))));
-            until_too_old
+            // The library repeats a watch of a version that is gone for ever. A watch that it has resumed after an outage tells
+            // nothing before the next change, which a service that waits for its cluster does not make: a new one lists at once.
+            let until_restart = changes.take_while(|it| ready(!matches!(it, Err(true))));
+            until_restart
                 .filter_map(|it| ready(it.ok().flatten()))
                 .for_each_concurrent(MAX_LOOKS, |change| self.note(change))
                 .await;
@@ -221,15 +220,22 @@ impl<'a> Health<'a> {
         }
     }
 
-    fn note(&mut self, error: Option<&watcher::Error>) {
-        let Some(error) = error else {
-            self.failing = None;
-            return self.set(BackendReachability::Reachable);
+    /// Whether the cluster is lost.
+    fn note<K>(&mut self, event: &watcher::Result<Event<K>>) -> bool {
+        let error = match event {
+            // Before the first request.
+            Ok(Event::Init) => return false,
+            Ok(_) => {
+                self.failing = None;
+                self.set(BackendReachability::Reachable);
+                return false;
+            }
+            Err(error) => error,
         };
         let since = *self.failing.get_or_insert_with(Instant::now);
         let is_known = self.reachability.borrow().is_some();
         if is_known && since.elapsed() < ERROR_TOLERANCE {
-            return;
+            return false;
         }
         let detail = match error {
             watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => {
@@ -238,6 +244,7 @@ impl<'a> Health<'a> {
             _ => "the API server of the cluster does not answer".to_owned(),
         };
         self.set(BackendReachability::Unreachable { detail });
+        true
     }
 
     fn set(&self, now: BackendReachability) {

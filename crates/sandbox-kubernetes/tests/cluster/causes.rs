@@ -1,12 +1,13 @@
 //! What owners read when a sandbox does not start.
 
 use domain::sandbox::{
-    BackendState, PrepareProgress, SandboxBackend as _, SandboxError, SandboxLaunch,
-    SandboxLifecycle as _,
+    BackendReachability, BackendState, PrepareProgress, SandboxBackend as _, SandboxError,
+    SandboxLaunch, SandboxLifecycle as _,
 };
-use fake_kubernetes::PodBehavior;
+use fake_kubernetes::{FakeCluster, PodBehavior};
+use futures::StreamExt as _;
 
-use crate::support::{Fresh, assert_empty, launch};
+use crate::support::{Fresh, assert_empty, launch, open};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_image_without_a_valid_name_fails_at_once() {
@@ -83,6 +84,18 @@ async fn a_cluster_that_does_not_answer_is_unavailable() {
     assert!(
         matches!(error, SandboxError::Unavailable { .. }),
         "{error:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_that_starts_without_its_cluster_finds_it_unreachable() {
+    let cluster = FakeCluster::start(false).await;
+    cluster.stop().await;
+    let backend = open(&cluster, "host").await;
+    let found = backend.watch_reachability().next().await;
+    assert!(
+        matches!(found, Some(BackendReachability::Unreachable { .. })),
+        "{found:?}"
     );
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::error::BoxError;
@@ -13,8 +14,12 @@ use sandbox_provider::{EgressGateway, EgressPolicy, EgressSlot};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::{sleep, timeout};
 
 use crate::support::{launch, open, open_with};
+
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Answers every connection with the id of the sandbox that it comes from.
 #[derive(Debug)]
@@ -102,7 +107,13 @@ async fn the_proxy_knows_which_pod_connects_also_after_a_restart_of_the_service(
         assert!(endpoints.has_proxy);
         assert_eq!(answer(address(&endpoints), port).await, one.id.as_str());
         backend.remove(&one.id).await.unwrap();
-        assert_eq!(answer(address(&endpoints), port).await, "");
+        // The watch of the cluster tells it a moment later.
+        let unknown = async {
+            while !answer(address(&endpoints), port).await.is_empty() {
+                sleep(POLL_INTERVAL).await;
+            }
+        };
+        timeout(TEST_TIMEOUT, unknown).await.unwrap();
     }
 }
 

@@ -111,7 +111,7 @@ use actix_web::{App, Error, web};
 use serde_json::Value;
 
 use crate::extract::Application;
-use crate::openapi::RouteSurface;
+use crate::openapi::{RouteSurface, ServedDocument};
 use crate::route_table::RouteSet;
 
 pub use addresses::AddressConfig;
@@ -169,11 +169,12 @@ pub fn prepare(listener: Listener, state: &HttpState) {
     init_surface(&state.clone().on_listener(listener), listener);
 }
 
-/// Builds the list of routes and the document, once for all workers.
+/// Builds the list of routes, once for all workers.
 fn init_surface(state: &HttpState, routes: impl RouteSet) {
     let has_docs = state.listener == Listener::Public;
     state.set_surface(|| {
-        let document = has_docs.then(|| routes.served(state.addresses.prefix()));
+        let prefix = state.addresses.prefix();
+        let document = has_docs.then(|| ServedDocument::new(prefix.to_owned()));
         RouteSurface::new(routes.operations(), document)
     });
     state.http_metrics.set_routes(|| {
@@ -224,7 +225,8 @@ fn assemble(state: HttpState, routes: impl RouteSet) -> App<impl Surface> {
         .wrap(from_fn(middleware::edge))
 }
 
-/// Returns the `OpenAPI` document without starting anything.
+/// Returns the `OpenAPI` document without starting anything. Debug builds collect it from the code. The condition is constant, so
+/// that a release build contains no code for that.
 pub fn openapi_document() -> Value {
     if openapi::IS_PREBUILT {
         openapi::prebuilt_document().unwrap_or_default()

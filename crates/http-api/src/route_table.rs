@@ -8,7 +8,7 @@ use utoipa_actix_web::AppExt;
 use utoipa_actix_web::service_config::ServiceConfig as OpenApiConfig;
 
 use crate::Listener;
-use crate::openapi::{self, Operations, ServedDocument};
+use crate::openapi::{self, Operations};
 use crate::route_registry::{DocumentedRoute, RouteRegistry};
 
 /// Collects the path and methods of routes.
@@ -45,16 +45,6 @@ pub(crate) trait RouteSet: Copy + 'static {
             .configure(|routes: &mut OpenApiConfig<'_>| self.register(routes))
             .split_for_parts();
         openapi::complete(&collected)
-    }
-
-    /// The document as a service sends it whose public URL has this path. The condition is constant, so that a release build
-    /// contains no code for collecting.
-    fn served(self, prefix: &str) -> ServedDocument {
-        if openapi::IS_PREBUILT {
-            ServedDocument::prebuilt(prefix.to_owned())
-        } else {
-            ServedDocument::collected(self.collect(), prefix.to_owned())
-        }
     }
 }
 

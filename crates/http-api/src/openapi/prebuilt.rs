@@ -1,8 +1,7 @@
 //! The document from `config/openapi.json`, compressed into the binary.
 //!
-//! Collecting it from the code takes some megabytes for a moment, which the allocator keeps, and a megabyte of code. Release
-//! builds therefore contain the file, and `cargo xtask ci` checks that it equals the collected document. Debug builds collect
-//! it, so that a new route appears at once.
+//! Collecting it from the code takes some megabytes for a moment, which the allocator keeps, and a tenth of a second in a debug
+//! build. Services therefore send the file, and `cargo xtask ci` checks that it equals the collected document.
 
 use std::io::{self, Read as _, Write as _};
 use std::sync::OnceLock;
@@ -16,7 +15,7 @@ use serde_json::Value;
 /// The document in one line, compressed with gzip.
 const PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/openapi.json.gz"));
 
-/// Whether this build serves the prebuilt document instead of collecting it.
+/// Whether this build has no code for collecting the document: a megabyte.
 pub(crate) const IS_PREBUILT: bool = !cfg!(debug_assertions);
 
 /// Parses the document: some milliseconds, and some megabytes while the value exists.
@@ -45,8 +44,8 @@ pub(crate) struct ServedDocument {
 }
 
 impl ServedDocument {
-    /// The document from the binary.
-    pub(crate) fn prebuilt(prefix: String) -> Self {
+    /// The document of a service whose public URL has this path.
+    pub(crate) fn new(prefix: String) -> Self {
         let packed = if prefix.is_empty() {
             OnceLock::from(Bytes::from_static(PACKED))
         } else {
@@ -56,16 +55,6 @@ impl ServedDocument {
             prefix,
             plain: OnceLock::new(),
             packed,
-        }
-    }
-
-    /// This completed document.
-    pub(crate) fn collected(document: Value, prefix: String) -> Self {
-        let text = with_prefix(document, &prefix).to_string();
-        Self {
-            prefix,
-            plain: OnceLock::from(Bytes::from(text)),
-            packed: OnceLock::new(),
         }
     }
 
@@ -113,10 +102,10 @@ mod tests {
     #[test]
     fn both_encodings_contain_the_same_document_with_its_prefix() {
         let read = |text: &[u8]| serde_json::from_slice::<Value>(text).unwrap();
-        let here = ServedDocument::prebuilt(String::new());
+        let here = ServedDocument::new(String::new());
         assert_eq!(unpack(&here.text(true)).unwrap(), here.text(false));
         assert_eq!(read(&here.text(false)), document().unwrap());
-        let below = ServedDocument::prebuilt("/agents".to_owned());
+        let below = ServedDocument::new("/agents".to_owned());
         assert_eq!(unpack(&below.text(true)).unwrap(), below.text(false));
         let expected = with_prefix(document().unwrap(), "/agents");
         assert_eq!(read(&below.text(false)), expected);

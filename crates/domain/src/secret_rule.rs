@@ -59,7 +59,7 @@ impl From<HostRule> for SecretRule {
 }
 
 impl SecretRule {
-    /// The path of a request is in this one, whatever the host makes of it.
+    /// Whether the path of a request is in this one.
     fn has_path(&self, path: &str) -> bool {
         if self.path.is_empty() {
             return true;
@@ -102,15 +102,18 @@ pub enum SecretRefusal {
     OtherPath,
 }
 
-/// Whether every server takes the path as it is: without segments that are empty or dots, and without what may stand for a
-/// slash or a dot.
+/// What servers may take for a slash, a dot or the end of a segment: also escaped twice, or in too long a form of UTF-8.
+const AMBIGUOUS: [&str; 10] = [
+    "\\", ";", "%2e", "%2f", "%5c", "%25", "%c0", "%c1", "%e0%80", "%f0%80",
+];
+
+/// Whether every server takes the path as it is: without segments that are empty or dots, and without what is ambiguous.
 fn is_plain(path: &str) -> bool {
     let lower = path.to_ascii_lowercase();
-    let hidden = ["%2e", "%2f", "%5c", "\\", ";"];
     let inner = path.strip_prefix('/').unwrap_or(path);
     let inner = inner.strip_suffix('/').unwrap_or(inner);
     let mut segments = inner.split('/');
-    !hidden.iter().any(|text| lower.contains(text))
+    !AMBIGUOUS.iter().any(|text| lower.contains(text))
         && (inner.is_empty() || segments.all(|segment| !matches!(segment, "" | "." | "..")))
 }
 
@@ -163,7 +166,7 @@ mod tests {
         let rules: SecretRules = "api.example.org/repos/acme example.net".parse().unwrap();
         let other = host("api.example.org");
         let at = |path: &str| rules.match_request((&other, 443, 443), path);
-        for path in ["/repos/acme", "/repos/acme/", "/repos/acme/a%20b/c"] {
+        for path in ["/repos/acme", "/repos/acme/", "/repos/acme/a%20b/%C3%A9"] {
             assert_eq!(at(path), Ok(()), "{path}");
         }
         for path in [
@@ -176,6 +179,8 @@ mod tests {
             "/repos/acme/%2e%2E/other",
             "/repos/acme/..%2Fother",
             "/repos/acme/..;/other",
+            "/repos/acme/%252e%252e/other",
+            "/repos/acme/%C0%AE%C0%AE/other",
             "/repos/acme//../other",
             "/repos/acme/..\\other",
         ] {

@@ -83,7 +83,7 @@ impl HostRule {
     }
 }
 
-/// A list of rules. An empty one names no host. As text, spaces separate the rules.
+/// A list of rules. An empty one matches nothing. As text, spaces separate the rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules<T>(Vec<T>);
 

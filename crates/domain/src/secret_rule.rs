@@ -49,15 +49,6 @@ impl fmt::Display for SecretRule {
     }
 }
 
-impl From<HostRule> for SecretRule {
-    fn from(host: HostRule) -> Self {
-        Self {
-            host,
-            path: String::new(),
-        }
-    }
-}
-
 impl SecretRule {
     /// Whether the path of a request is in this one.
     fn has_path(&self, path: &str) -> bool {

@@ -92,8 +92,7 @@ pub(crate) async fn open_automations(
         return Ok(None);
     };
     let guard = Arc::clone(&backend) as Arc<dyn EndpointGuard>;
-    let (parts, status) = connect(&guard, STARTING, (service_key, internal_url))?;
-    let (site, cleanup) = parts;
+    let (site, cleanup, status) = connect(&guard, STARTING, (service_key, internal_url))?;
     let runner = AutomationsRunner {
         lifecycle: Arc::clone(&backend) as _,
         client: cleanup.client.clone(),
@@ -121,8 +120,7 @@ fn elsewhere_at(
 ) -> anyhow::Result<Automations> {
     let guard = Arc::new(Unguarded) as Arc<dyn EndpointGuard>;
     let key = elsewhere.service_key.clone();
-    let (parts, status) = connect(&guard, AutomationsProbe::AWAY, (key, internal_url))?;
-    let (site, cleanup) = parts;
+    let (site, cleanup, status) = connect(&guard, AutomationsProbe::AWAY, (key, internal_url))?;
     let probe = AutomationsProbe {
         client: cleanup.client.clone(),
         url: elsewhere.url.clone(),
@@ -144,7 +142,8 @@ fn connect(
     first_state: &str,
     (service_key, internal_url): (SecretString, &str),
 ) -> anyhow::Result<(
-    (AutomationsSite, RunCleanup),
+    AutomationsSite,
+    RunCleanup,
     watch::Sender<AutomationsStatus>,
 )> {
     let first_state = AutomationsStatus::Unavailable(first_state.to_owned());
@@ -165,7 +164,7 @@ fn connect(
         service_key,
         internal_url: internal_url.to_owned(),
     };
-    Ok(((site, cleanup), status))
+    Ok((site, cleanup, status))
 }
 
 /// What `doctor` says about it. The error says why there are no automations.
